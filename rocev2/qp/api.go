@@ -1,0 +1,223 @@
+// Package qp is the reliable connected transport as pure state machines: the
+// requester and the responder of one queue pair. A QP owns no goroutine, socket
+// or clock. Packets, work and the time go in; memory operations, packets,
+// completions and the next deadline come out.
+package qp
+
+import (
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// SGE is one element of a scatter-gather list: Length bytes at Addr (an IOVA)
+// of the region that LKey names.
+type SGE struct {
+	Addr   uint64
+	Length uint32
+	LKey   uint32
+}
+
+// MaxSGE is the most elements that a work request may have.
+const MaxSGE = 32
+
+// WROpcode is the operation of a send work request, numbered as ibv_wr_opcode.
+type WROpcode uint8
+
+// The operations.
+const (
+	WRWrite       WROpcode = 0
+	WRWriteImm    WROpcode = 1
+	WRSend        WROpcode = 2
+	WRSendImm     WROpcode = 3
+	WRRead        WROpcode = 4
+	WRCompareSwap WROpcode = 5
+	WRFetchAdd    WROpcode = 6
+)
+
+// SendFlags are the flags of a send work request, numbered as ibv_send_flags.
+type SendFlags uint8
+
+// The flags.
+const (
+	Fence     SendFlags = 1 << 0
+	Signaled  SendFlags = 1 << 1
+	Solicited SendFlags = 1 << 2
+	Inline    SendFlags = 1 << 3
+)
+
+// SendWQE is a send work request. SGEs and Inline belong to the queue and stay
+// valid and unchanged until it is retired.
+type SendWQE struct {
+	ID         uint64
+	Opcode     WROpcode
+	Flags      SendFlags
+	SGEs       []SGE
+	Inline     []byte // the payload itself, when Flags has Inline
+	Imm        uint32 // host order
+	RemoteAddr uint64
+	RKey       uint32
+	CompareAdd uint64
+	Swap       uint64
+}
+
+// RecvWQE is a receive work request.
+type RecvWQE struct {
+	ID   uint64
+	SGEs []SGE
+}
+
+// SendQueue is where the requester takes send work requests from. A Go ring
+// and a ring in an application's shared memory both are one. Only the QP's
+// worker calls it.
+type SendQueue interface {
+	// Next takes the oldest work request not taken yet, or returns nil.
+	// It stays valid until it is retired.
+	Next() *SendWQE
+	// Retire gives the oldest taken work request back.
+	Retire()
+}
+
+// RecvQueue is where the responder takes receive work requests from.
+type RecvQueue interface {
+	// Next takes the oldest work request not taken yet, or returns nil.
+	Next() *RecvWQE
+	// Retire gives the oldest taken work request back.
+	Retire()
+}
+
+// WCStatus is the status of a completion, numbered as ibv_wc_status.
+type WCStatus uint8
+
+// The statuses.
+const (
+	Success        WCStatus = 0
+	LocLenErr      WCStatus = 1
+	LocQPOpErr     WCStatus = 2
+	LocEECOpErr    WCStatus = 3
+	LocProtErr     WCStatus = 4
+	WRFlushErr     WCStatus = 5
+	MWBindErr      WCStatus = 6
+	BadRespErr     WCStatus = 7
+	LocAccessErr   WCStatus = 8
+	RemInvReqErr   WCStatus = 9
+	RemAccessErr   WCStatus = 10
+	RemOpErr       WCStatus = 11
+	RetryExcErr    WCStatus = 12
+	RNRRetryExcErr WCStatus = 13
+	LocRDDViolErr  WCStatus = 14
+	RemInvRDReqErr WCStatus = 15
+	RemAbortErr    WCStatus = 16
+	InvEECNErr     WCStatus = 17
+	InvEECStateErr WCStatus = 18
+	FatalErr       WCStatus = 19
+	RespTimeoutErr WCStatus = 20
+	GeneralErr     WCStatus = 21
+)
+
+// WCOpcode says what completed, numbered as ibv_wc_opcode.
+type WCOpcode uint8
+
+// The operations.
+const (
+	WCSend         WCOpcode = 0
+	WCWrite        WCOpcode = 1
+	WCRead         WCOpcode = 2
+	WCCompareSwap  WCOpcode = 3
+	WCFetchAdd     WCOpcode = 4
+	WCRecv         WCOpcode = 128
+	WCRecvWriteImm WCOpcode = 129
+)
+
+// WCFlags say which fields of a completion are valid, numbered as ibv_wc_flags.
+type WCFlags uint8
+
+// The flags.
+const (
+	WCGRH     WCFlags = 1 << 0
+	WCWithImm WCFlags = 1 << 1
+)
+
+// Completion is a work completion. When Status isn't Success, only ID, Status
+// and QPN are valid.
+type Completion struct {
+	ID        uint64
+	ByteLen   uint32
+	Imm       uint32 // host order
+	QPN       ib.QPN
+	SrcQP     ib.QPN
+	Status    WCStatus
+	Opcode    WCOpcode
+	Flags     WCFlags
+	Solicited bool // the peer asked for an event, or Status is an error
+}
+
+// CompletionQueue names a completion queue; what it is, its Host knows.
+type CompletionQueue any
+
+// Event is an asynchronous event of a QP, numbered as ibv_event_type.
+type Event uint8
+
+// The events.
+const (
+	EventQPFatal     Event = 1
+	EventQPReqErr    Event = 2
+	EventQPAccessErr Event = 3
+	EventCommEst     Event = 4
+	EventSQDrained   Event = 5
+)
+
+// Host is the worker that runs a QP, as far as the QP knows it.
+type Host interface {
+	// Complete delivers a completion.
+	Complete(cq CompletionQueue, c *Completion)
+	// Notify delivers an asynchronous event.
+	Notify(q *QP, e Event)
+}
+
+// Caps are the sizes of a QP's queues.
+type Caps struct {
+	MaxSendWR, MaxRecvWR   int
+	MaxSendSGE, MaxRecvSGE int
+	MaxInline              int
+}
+
+// Config is what a QP is made of.
+type Config struct {
+	QPN      ib.QPN
+	PD       *mem.PD
+	Keys     *mem.Table
+	SQ       SendQueue
+	RQ       RecvQueue
+	SendCQ   CompletionQueue
+	RecvCQ   CompletionQueue
+	Caps     Caps
+	SigAll   bool // every send work request is signalled
+	Host     Host
+	Counters *Counters // of the device
+	Trace    Trace     // nil: none
+	Window   int       // most request packets in flight; 0: DefaultWindow
+}
+
+// Trace is told what a QP does and why.
+type Trace func(q *QP, what string, psn ib.PSN)
+
+// The rest of the interface, in the files of this package:
+//
+//	func New(c Config) *QP
+//	func (q *QP) Modify(a *Attr, mask AttrMask, now clock.Time) error
+//	func (q *QP) Query() Attr
+//	func (q *QP) State() State
+//
+//	Handle takes a packet for this QP and adds at least one op to b for each packet that it accepts:
+//	func (q *QP) Handle(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict
+//	Commit is called by b.Run for each op:
+//	func (q *QP) Commit(op *mem.Op)
+//	Plan makes one packet if one is owed and allowed now: headers are written into f and gathers are added to b. It
+//	returns false when there is nothing to send. After b.Run, Sealed reports ..
+//	func (q *QP) Plan(now clock.Time, f *wire.Frame, b *mem.Batch) bool
+//	func (q *QP) Deadline() clock.Time  // clock.Never if none
+//	func (q *QP) Expire(now clock.Time)
+var _ = clock.Never
+var _ = wire.Accepted
