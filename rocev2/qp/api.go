@@ -6,7 +6,6 @@ package qp
 
 import (
 	"github.com/urxe/urxe/ib"
-	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
 )
@@ -203,21 +202,10 @@ type Config struct {
 // Trace is told what a QP does and why.
 type Trace func(q *QP, what string, psn ib.PSN)
 
-// The rest of the interface, in the files of this package:
-//
-//	func New(c Config) *QP
-//	func (q *QP) Modify(a *Attr, mask AttrMask, now clock.Time) error
-//	func (q *QP) Query() Attr
-//	func (q *QP) State() State
-//
-//	Handle takes a packet for this QP and adds at least one op to b for each packet that it accepts:
-//	func (q *QP) Handle(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict
-//	Commit is called by b.Run for each op:
-//	func (q *QP) Commit(op *mem.Op)
-//	Plan makes one packet if one is owed and allowed now: headers are written into f and gathers are added to b. It
-//	returns false when there is nothing to send. After b.Run, Sealed reports ..
-//	func (q *QP) Plan(now clock.Time, f *wire.Frame, b *mem.Batch) bool
-//	func (q *QP) Deadline() clock.Time  // clock.Never if none
-//	func (q *QP) Expire(now clock.Time)
-var _ = clock.Never
-var _ = wire.Accepted
+// TxPacket is a packet that Plan makes.
+type TxPacket struct {
+	wire.Frame
+	// Void is set when the packet must not be sent after all: its bytes could
+	// not be read. It is known after Batch.Run.
+	Void bool
+}
