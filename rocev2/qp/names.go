@@ -1,0 +1,48 @@
+package qp
+
+import "fmt"
+
+var opcodeNames = [...]string{"WRITE", "WRITE_IMM", "SEND", "SEND_IMM", "READ", "CMP_SWAP", "FETCH_ADD"}
+
+// String names the operation as ibverbs does, without its prefix.
+func (o WROpcode) String() string { return nameOf(opcodeNames[:], int(o), "invalid opcode") }
+
+// Valid reports whether o is one of the operations.
+func (o WROpcode) Valid() bool { return int(o) < len(opcodeNames) }
+
+var statusNames = [...]string{
+	"success", "local length error", "local QP operation error", "local EE context operation error",
+	"local protection error", "work request flushed", "memory window bind error", "bad response",
+	"local access error", "remote invalid request", "remote access error", "remote operation error",
+	"transport retry counter exceeded", "RNR retry counter exceeded", "local RDD violation",
+	"remote invalid RD request", "remote aborted", "invalid EE context number", "invalid EE context state",
+	"fatal error", "response timeout", "general error",
+}
+
+func (s WCStatus) String() string { return nameOf(statusNames[:], int(s), "invalid status") }
+
+var wcNames = map[WCOpcode]string{
+	WCSend: "SEND", WCWrite: "WRITE", WCRead: "READ", WCCompareSwap: "CMP_SWAP", WCFetchAdd: "FETCH_ADD",
+	WCRecv: "RECV", WCRecvWriteImm: "RECV_WRITE_IMM",
+}
+
+func (o WCOpcode) String() string {
+	if n, ok := wcNames[o]; ok {
+		return n
+	}
+	return fmt.Sprintf("invalid opcode (%d)", uint8(o))
+}
+
+var eventNames = [...]string{
+	EventQPFatal: "QP_FATAL", EventQPReqErr: "QP_REQ_ERR", EventQPAccessErr: "QP_ACCESS_ERR",
+	EventCommEst: "COMM_EST", EventSQDrained: "SQ_DRAINED",
+}
+
+func (e Event) String() string { return nameOf(eventNames[:], int(e), "invalid event") }
+
+func nameOf(names []string, i int, invalid string) string {
+	if i < len(names) && names[i] != "" {
+		return names[i]
+	}
+	return fmt.Sprintf("%s (%d)", invalid, i)
+}
