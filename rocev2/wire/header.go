@@ -91,7 +91,9 @@ func (s Syndrome) Value() uint8 { return uint8(s & syndromeValue) }
 
 // Frame is a packet in one or two pieces: a receiver whose buffers hold 3840
 // bytes gets a longer packet as 3840 bytes and the rest. To be sent, a Frame
-// comes with the room it may fill, and Emit cuts it to the packet's length.
+// comes with the room it may fill, which is the capacity of its pieces, and
+// Emit cuts it to the packet's length: a piece of a larger memory needs its
+// capacity limited.
 type Frame struct {
 	Frag [2][]byte
 }

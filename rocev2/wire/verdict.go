@@ -14,7 +14,7 @@ const (
 	DropNotRoCE   // not Ethernet, IP and UDP to port 4791 as RoCEv2 has it
 	DropFragment  // a fragment of an IP packet, or an IPv4 header with options
 	DropTruncated // shorter than its headers, or than its IP or UDP length says
-	DropOpcode    // an opcode that is not defined
+	DropOpcode    // an opcode that is not defined, unless it is RC's: see Parse
 	DropLength    // pad count or payload impossible for the opcode
 	DropVersion   // transport header version (TVer) other than 0
 	DropICRC      // the invariant CRC does not hold
