@@ -1,0 +1,91 @@
+package mem
+
+// Batch collects ops and runs them. It belongs to one worker.
+type Batch struct {
+	ops    []Op
+	n      int
+	failed []Owner // whose later ops of this run are discarded
+}
+
+// NewBatch makes a batch with room for n ops.
+func NewBatch(n int) *Batch {
+	return &Batch{ops: make([]Op, n), failed: make([]Owner, 0, n)}
+}
+
+// Add returns a zeroed op at the end of the batch, to be filled in, or nil when
+// the batch is full: Run, then Add again. The op is valid until then.
+func (b *Batch) Add() *Op {
+	if b.n == len(b.ops) {
+		return nil
+	}
+	op := &b.ops[b.n]
+	b.n++
+	*op = Op{}
+	return op
+}
+
+// Free returns the number of ops that still fit.
+func (b *Batch) Free() int { return len(b.ops) - b.n }
+
+// Immediate reports whether all ops added so far, and not yet run, are on
+// memory of this process, so that nothing is won by collecting more.
+func (b *Batch) Immediate() bool {
+	for i := range b.ops[:b.n] {
+		if b.ops[i].remote() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Run runs all ops and calls each one's Owner.Commit, which must not add to the
+// batch. The batch is empty afterwards.
+//
+// Ops of one owner, ops on overlapping ranges, and an atomic and the ops of its
+// Space before and after it run in the order they were added; others may not.
+// After an owner's first op that isn't OK its later ones aren't run but
+// committed as Discarded; a failed Scatter may have written some of its bytes.
+func (b *Batch) Run() {
+	for i := range b.ops[:b.n] {
+		op := &b.ops[i]
+		b.runLocal(op)
+		if op.Owner != nil {
+			op.Owner.Commit(op)
+		}
+	}
+	b.reset()
+}
+
+func (b *Batch) reset() {
+	b.n = 0
+	if len(b.failed) > 0 {
+		clear(b.failed)
+		b.failed = b.failed[:0]
+	}
+}
+
+func (b *Batch) runLocal(op *Op) {
+	if len(b.failed) > 0 && b.hasFailed(op.Owner) {
+		op.Status = Discarded
+		return
+	}
+	if !op.execute() {
+		b.fail(op)
+	}
+}
+
+func (b *Batch) fail(op *Op) {
+	op.Status = Fault
+	if op.Owner != nil {
+		b.failed = append(b.failed, op.Owner)
+	}
+}
+
+func (b *Batch) hasFailed(o Owner) bool {
+	for _, f := range b.failed {
+		if f == o {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,139 @@
+package mem
+
+// This file uses unsafe: the memory's alignment decides how bytes are stored.
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// execute runs an op on memory of this process and reports whether it could.
+func (op *Op) execute() bool {
+	switch op.Kind {
+	case Gather:
+		m, ok := op.memory(op.size())
+		if ok {
+			n := copy(op.Frag[0], m)
+			copy(op.Frag[1], m[n:])
+		}
+		return ok
+	case Scatter:
+		m, ok := op.memory(op.size())
+		if ok {
+			op.scatter(m)
+		}
+		return ok
+	case CompareSwap, FetchAdd:
+		m, ok := op.memory(8)
+		if ok {
+			op.Orig = op.rmw(m)
+		}
+		return ok
+	}
+	return op.Kind == Nop
+}
+
+// memory returns the n bytes that the op is about.
+func (op *Op) memory(n int) ([]byte, bool) {
+	m := op.MR
+	if m == nil {
+		return nil, n == 0
+	}
+	if m.Dead() || !m.contains(op.VA, uint64(n)) {
+		return nil, false
+	}
+	off := op.VA - m.IOVA
+	return m.local[off : off+uint64(n)], true
+}
+
+func (op *Op) scatter(m []byte) {
+	if op.Tail && len(m) > 0 {
+		op.scatterTail(m)
+		return
+	}
+	n := copy(m, op.Frag[0])
+	copy(m[n:], op.Frag[1])
+}
+
+// scatterTail stores the last unit of bytes by one store, after the others.
+func (op *Op) scatterTail(m []byte) {
+	unit := tailUnit(uint64(uintptr(unsafe.Pointer(&m[0]))), len(m))
+	head := len(m) - unit
+	var last [8]byte
+	a, b := op.Frag[0], op.Frag[1]
+	if len(a) > head {
+		n := copy(last[:], a[head:])
+		copy(last[n:], b)
+		a = a[:head]
+	} else {
+		b0 := head - len(a)
+		copy(last[:], b[b0:])
+		b = b[:b0]
+	}
+	n := copy(m, a)
+	copy(m[n:head], b)
+	p := unsafe.Pointer(&m[head])
+	switch unit {
+	case 8:
+		storeTail64((*uint64)(p), binary.NativeEndian.Uint64(last[:]))
+	case 4:
+		storeTail32((*uint32)(p), binary.NativeEndian.Uint32(last[:]))
+	default:
+		storeTail8((*uint8)(p), last[0])
+	}
+}
+
+// tailUnit is how many of the n bytes at addr land last and as one. Programs
+// poll the last byte of a message, or the word that it ends with.
+func tailUnit(addr uint64, n int) int {
+	end := addr + uint64(n)
+	switch {
+	case n >= 8 && end%8 == 0:
+		return 8
+	case n >= 4 && end%4 == 0:
+		return 4
+	}
+	return min(n, 1)
+}
+
+// unaligned serialises the atomics on words that no instruction can update.
+var unaligned sync.Mutex
+
+// rmw updates the word m and returns its former value. Where the word is
+// aligned in memory, it is atomic to this process's own atomics too.
+func (op *Op) rmw(m []byte) uint64 {
+	p := unsafe.Pointer(&m[0])
+	if uintptr(p)%8 != 0 {
+		return op.rmwUnaligned(m)
+	}
+	word := (*uint64)(p)
+	if op.Kind == FetchAdd {
+		return atomic.AddUint64(word, op.Swap) - op.Swap
+	}
+	for {
+		old := atomic.LoadUint64(word)
+		if old != op.Compare || atomic.CompareAndSwapUint64(word, old, op.Swap) {
+			return old
+		}
+	}
+}
+
+func (op *Op) rmwUnaligned(m []byte) uint64 {
+	unaligned.Lock()
+	defer unaligned.Unlock()
+	old := binary.NativeEndian.Uint64(m)
+	if v, changed := op.apply(old); changed {
+		binary.NativeEndian.PutUint64(m, v)
+	}
+	return old
+}
+
+// apply returns what an atomic makes of old, and whether it stores it.
+func (op *Op) apply(old uint64) (v uint64, store bool) {
+	if op.Kind == FetchAdd {
+		return old + op.Swap, true
+	}
+	return op.Swap, old == op.Compare
+}

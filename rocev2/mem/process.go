@@ -1,0 +1,4 @@
+package mem
+
+// Process is another process's memory.
+type Process struct{}
