@@ -69,7 +69,10 @@ func (b *Batch) runLocal(op *Op) {
 		op.Status = Discarded
 		return
 	}
-	if !op.execute() {
+	raceLock()
+	ok := op.execute()
+	raceUnlock()
+	if !ok {
 		b.fail(op)
 	}
 }

@@ -19,7 +19,8 @@ func Address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.Slic
 
 // Load8 returns the byte at off.
 func Load8(b []byte, off int) uint8 {
-	defer raceGuard()()
+	raceLock()
+	defer raceUnlock()
 	p := unsafe.Pointer(&b[off])
 	shift := uintptr(p) % 4
 	// There is no atomic load of a byte; the aligned word around it belongs to
@@ -30,37 +31,43 @@ func Load8(b []byte, off int) uint8 {
 
 // Load32 returns the word at off.
 func Load32(b []byte, off int) uint32 {
-	defer raceGuard()()
+	raceLock()
+	defer raceUnlock()
 	return atomic.LoadUint32((*uint32)(word(b, off, 4)))
 }
 
 // Load64 returns the word at off.
 func Load64(b []byte, off int) uint64 {
-	defer raceGuard()()
+	raceLock()
+	defer raceUnlock()
 	return atomic.LoadUint64((*uint64)(word(b, off, 8)))
 }
 
 // Store32 sets the word at off.
 func Store32(b []byte, off int, v uint32) {
-	defer raceGuard()()
+	raceLock()
+	defer raceUnlock()
 	atomic.StoreUint32((*uint32)(word(b, off, 4)), v)
 }
 
 // Store64 sets the word at off.
 func Store64(b []byte, off int, v uint64) {
-	defer raceGuard()()
+	raceLock()
+	defer raceUnlock()
 	atomic.StoreUint64((*uint64)(word(b, off, 8)), v)
 }
 
 // Add64 adds delta to the word at off and returns the sum.
 func Add64(b []byte, off int, delta uint64) uint64 {
-	defer raceGuard()()
+	raceLock()
+	defer raceUnlock()
 	return atomic.AddUint64((*uint64)(word(b, off, 8)), delta)
 }
 
 // CompareAndSwap64 sets the word at off to new if it is old, and reports whether it did.
 func CompareAndSwap64(b []byte, off int, old, new uint64) bool {
-	defer raceGuard()()
+	raceLock()
+	defer raceUnlock()
 	return atomic.CompareAndSwapUint64((*uint64)(word(b, off, 8)), old, new)
 }
 

@@ -10,7 +10,5 @@ import "sync"
 // the accessors is found clean, and who reads the memory bare is found racing.
 var raceMu sync.Mutex
 
-func raceGuard() func() {
-	raceMu.Lock()
-	return raceMu.Unlock
-}
+func raceLock()   { raceMu.Lock() }
+func raceUnlock() { raceMu.Unlock() }
