@@ -1,0 +1,213 @@
+package verbs
+
+import (
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/urxe/urxe/rocev2/qp"
+)
+
+// CQ is a completion queue.
+type CQ struct {
+	dev     *Device
+	channel *CompChannel // nil: none
+	depth   int
+	pollers atomic.Pointer[[]poller] // of the QPs that complete here
+	ready   atomic.Int64             // completions that can be polled
+	qps     map[*QP]struct{}         // that complete here; under dev.mu
+
+	mu         sync.Mutex // the one lock of the data path: once a burst, once a poll
+	ring       []WC
+	head, tail uint
+	armed      armed
+	overrun    bool
+
+	pending bool // an event waits in the channel; under channel.mu
+}
+
+// armed is what a CQ raises its next event for.
+type armed uint8
+
+const (
+	notArmed armed = iota
+	solicitedOnly
+	nextCompletion
+)
+
+// CreateCQ makes a completion queue for at least depth completions; CQ.Depth says how many. Make it as deep as all work
+// requests that may complete before you poll. The channel, which may be nil, gets the events that ReqNotify asks for.
+func (d *Device) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
+	switch {
+	case depth < 1 || depth > limits.MaxCQE:
+		return nil, d.errorf("create CQ: %w: depth %d (allowed: 1 to %d)", ErrInvalid, depth, limits.MaxCQE)
+	case channel != nil && channel.dev != d:
+		return nil, d.errorf("create CQ: %w: the completion channel is of device %s", ErrInvalid, channel.dev.name)
+	}
+	c := &CQ{dev: d, channel: channel, depth: depth, qps: map[*QP]struct{}{}}
+	c.ring = make([]WC, 1<<bits.Len(uint(depth-1)))
+	c.pollers.Store(&[]poller{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if channel != nil {
+		if err := check(d, d.channels, channel, "create CQ: completion channel"); err != nil {
+			return nil, err
+		}
+	}
+	if err := add(d, d.cqs, c, limits.MaxCQ, "CQ"); err != nil {
+		return nil, err
+	}
+	if channel != nil {
+		channel.cqs++
+	}
+	return c, nil
+}
+
+// Depth returns how many completions the queue holds.
+func (c *CQ) Depth() int { return c.depth }
+
+// Channel returns the completion channel, nil when there is none.
+func (c *CQ) Channel() *CompChannel { return c.channel }
+
+// Poll takes up to len(wcs) completions and returns how many it got. It doesn't wait. When it finds none it runs the
+// transport on this goroutine, so that a loop of Poll needs no other thread; call it often then, or not for long: the
+// transport goes on by itself 50 µs after the last Poll.
+//
+// Poll doesn't allocate.
+func (c *CQ) Poll(wcs []WC) int {
+	if n := c.drain(wcs); n > 0 || len(wcs) == 0 {
+		return n
+	}
+	for _, p := range *c.pollers.Load() {
+		p.Poll()
+	}
+	return c.drain(wcs)
+}
+
+// drain takes the completions that are there.
+func (c *CQ) drain(wcs []WC) int {
+	if c.ready.Load() == 0 {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(len(wcs), int(c.head-c.tail))
+	mask := uint(len(c.ring) - 1)
+	for i := range n {
+		wcs[i] = c.ring[c.tail&mask]
+		c.tail++
+	}
+	c.ready.Add(-int64(n))
+	return n
+}
+
+// ReqNotify arms the CQ: the next completion that is added raises one event in the channel; with solicited, only one
+// that the sender marked Solicited, or an error. Completions that are already there raise none, so poll once more after
+// it. A CQ that is armed for every completion stays so (IBA 11.4.2.2).
+func (c *CQ) ReqNotify(solicited bool) error {
+	if c.channel == nil {
+		return c.dev.errorf("request notification: %w: the CQ has no completion channel", ErrInvalid)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !solicited:
+		c.armed = nextCompletion
+	case c.armed == notArmed:
+		c.armed = solicitedOnly
+	}
+	return nil
+}
+
+// Err returns ErrCQOverrun, with context, when completions were lost; else nil.
+func (c *CQ) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.overrun {
+		return nil
+	}
+	return c.dev.errorf("CQ of depth %d: %w: make it deeper, or poll more often", c.depth, ErrCQOverrun)
+}
+
+// Destroy frees the completion queue; ErrBusy while QPs use it.
+func (c *CQ) Destroy() error {
+	d := c.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := check(d, d.cqs, c, "destroy CQ"); err != nil {
+		return err
+	}
+	if err := inUse(d, "destroy CQ", user{len(c.qps), "QP"}); err != nil {
+		return err
+	}
+	delete(d.cqs, c)
+	if c.channel != nil {
+		c.channel.forget(c)
+	}
+	return nil
+}
+
+// attach enters a QP that completes here. Under dev.mu.
+func (c *CQ) attach(q *QP) {
+	c.qps[q] = struct{}{}
+	c.listPollers()
+}
+
+// detach undoes attach. Under dev.mu.
+func (c *CQ) detach(q *QP) {
+	delete(c.qps, q)
+	c.listPollers()
+}
+
+// listPollers makes the list of workers that Poll runs.
+func (c *CQ) listPollers() {
+	list := []poller{}
+	for q := range c.qps {
+		if !slices.Contains(list, q.poller) {
+			list = append(list, q.poller)
+		}
+	}
+	c.pollers.Store(&list)
+}
+
+// sink is a CQ as the transport sees it: a rocev2.CQ.
+type sink CQ
+
+// Push adds the completions of a burst. It returns false when they don't all fit: the queue is overrun for good.
+func (s *sink) Push(cs []qp.Completion) bool {
+	c := (*CQ)(s)
+	c.mu.Lock()
+	was := c.overrun
+	raise := c.add(cs)
+	overrun := c.overrun
+	c.mu.Unlock()
+	if raise {
+		c.channel.raise(c)
+	}
+	if overrun && !was {
+		c.dev.events.push(Event{Type: EventCQErr, CQ: c})
+	}
+	return !overrun
+}
+
+// add puts completions into the ring and reports whether an event is due.
+func (c *CQ) add(cs []qp.Completion) (raise bool) {
+	mask := uint(len(c.ring) - 1)
+	n := 0
+	for i := range cs {
+		if c.overrun = c.overrun || int(c.head-c.tail) == c.depth; c.overrun {
+			raise = c.armed != notArmed
+			break
+		}
+		c.ring[c.head&mask] = WC(cs[i])
+		c.head++
+		n++
+		raise = raise || c.armed == nextCompletion || c.armed == solicitedOnly && cs[i].Solicited
+	}
+	if raise {
+		c.armed = notArmed
+	}
+	c.ready.Add(int64(n))
+	return raise
+}

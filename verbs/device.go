@@ -1,0 +1,151 @@
+package verbs
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/rocev2"
+)
+
+// Options are how a device is opened. The zero value works.
+type Options struct {
+	Name     string  // of the device; empty: the interface's
+	NodeGUID ib.GUID // 0: made from the interface's MAC address, as rxe does
+}
+
+// Device is an RDMA device with one port. All methods may be called by any goroutine.
+type Device struct {
+	name   string
+	guid   ib.GUID
+	engine engine
+	events eventQueue
+
+	mu       sync.Mutex
+	closed   bool
+	pds      set[*PD]
+	mrs      set[*MR]
+	cqs      set[*CQ]
+	qps      set[*QP]
+	channels set[*CompChannel]
+}
+
+// set is a set of a device's objects.
+type set[T comparable] map[T]struct{}
+
+// OpenPort makes a Device of a Port, which the Device then owns.
+func OpenPort(p *rocev2.Port, o Options) (*Device, error) {
+	return newDevice(portEngine{p}, o), nil
+}
+
+func newDevice(e engine, o Options) *Device {
+	d := &Device{
+		name: o.Name, guid: o.NodeGUID, engine: e,
+		pds: set[*PD]{}, mrs: set[*MR]{}, cqs: set[*CQ]{}, qps: set[*QP]{}, channels: set[*CompChannel]{},
+	}
+	d.events.init()
+	return d
+}
+
+// Name returns the name of the device.
+func (d *Device) Name() string { return d.name }
+
+// DeviceAttr are the attributes of a device, as ibv_device_attr has them. The limits are the ones that are kept.
+type DeviceAttr struct {
+	Name            string
+	NodeGUID        ib.GUID
+	MaxMRSize       uint64 // bytes of a memory region
+	MaxQP           int
+	MaxQPWR         int // work requests of a queue
+	MaxSGE          int // elements of a work request
+	MaxInline       int // bytes of inline data
+	MaxCQ           int
+	MaxCQE          int // completions of a CQ
+	MaxMR           int
+	MaxPD           int
+	MaxQPRdAtom     int // READs and atomics that a peer may have outstanding at a QP
+	MaxQPInitRdAtom int // READs and atomics that a QP may have outstanding at its peer
+	AtomicCap       AtomicCap
+	PhysPortCnt     int
+	LocalCAAckDelay int // the time in which a peer may expect an ACK: 4.096 µs × 2^n
+}
+
+// AtomicCap says with what RDMA atomics are atomic.
+type AtomicCap uint8
+
+// The capabilities, numbered as ibv_atomic_cap.
+const (
+	AtomicNone AtomicCap = iota
+	AtomicHCA            // with those of this device
+	AtomicGlob           // with all accesses, this process's sync/atomic included
+)
+
+// limits of every device.
+var limits = DeviceAttr{
+	MaxMRSize: 1 << 46, MaxQP: 1 << 16, MaxQPWR: 1 << 15, MaxSGE: 32, MaxInline: 4096, MaxCQ: 1 << 16, MaxCQE: 1 << 22,
+	MaxMR: 1 << 19, MaxPD: 1 << 16, MaxQPRdAtom: 128, MaxQPInitRdAtom: 128, AtomicCap: AtomicGlob, PhysPortCnt: 1,
+	LocalCAAckDelay: 15,
+}
+
+// Query returns the attributes of the device.
+func (d *Device) Query() DeviceAttr {
+	a := limits
+	a.Name, a.NodeGUID = d.name, d.guid
+	return a
+}
+
+// Close destroys everything that was made on the device, as the kernel does for a process that ends, and the device
+// itself. Who waits on a completion channel gets ErrClosed.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	qps, mrs, channels := keys(d.qps), keys(d.mrs), keys(d.channels)
+	d.mu.Unlock()
+
+	for _, q := range qps {
+		q.Destroy()
+	}
+	for _, m := range mrs {
+		d.engine.Keys().Deregister(m.mr)
+	}
+	for _, c := range channels {
+		c.close()
+	}
+	d.events.close()
+	return d.engine.Close()
+}
+
+func keys[T comparable](s set[T]) []T { return slices.Collect(maps.Keys(s)) }
+
+// add enters an object of the device, at most limit of its kind.
+func add[T comparable](d *Device, s set[T], x T, limit int, kind string) error {
+	switch {
+	case d.closed:
+		return d.errorf("create %s: %w", kind, ErrClosed)
+	case len(s) >= limit:
+		return d.errorf("create %s: %w: %d of %d exist", kind, ErrLimit, len(s), limit)
+	}
+	s[x] = struct{}{}
+	return nil
+}
+
+// check says whether x, which something is to be made of, is still there. Under mu.
+func check[T comparable](d *Device, s set[T], x T, kind string) error {
+	if _, ok := s[x]; !ok {
+		return d.errorf("%s: %w", kind, ErrClosed)
+	}
+	return nil
+}
+
+// count says how many of what, for errors.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return itoa(n) + " " + what + "s"
+}

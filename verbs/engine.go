@@ -1,0 +1,45 @@
+package verbs
+
+import (
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/rocev2/mem"
+)
+
+// engine is what does the work under a Device: a Port in this process.
+type engine interface {
+	Keys() *mem.Table
+	GIDs() []ib.GID
+	ActiveMTU() ib.MTU
+	Barrier()
+	Close() error
+	createQP(i rocev2.QPInit) (engineQP, error)
+}
+
+// engineQP is a QP of an engine.
+type engineQP interface {
+	Number() ib.QPN
+	Modify(a *QPAttr, mask AttrMask) error
+	Query() QPAttr
+	Doorbell()
+	Destroy()
+	poller() poller
+}
+
+// poller is what a thread that polls a CQ runs.
+type poller interface{ Poll() }
+
+// portEngine makes a Port an engine.
+type portEngine struct{ *rocev2.Port }
+
+func (p portEngine) createQP(i rocev2.QPInit) (engineQP, error) {
+	q, err := p.Port.CreateQP(i)
+	if err != nil {
+		return nil, err
+	}
+	return portQP{q}, nil
+}
+
+type portQP struct{ *rocev2.QP }
+
+func (q portQP) poller() poller { return q.Worker() }

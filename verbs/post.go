@@ -1,0 +1,211 @@
+package verbs
+
+import (
+	"fmt"
+
+	"github.com/urxe/urxe/rocev2/qp"
+)
+
+// maxMessage is the longest message in bytes (IBA C9-92).
+const maxMessage = qp.MaxMessage
+
+const allFlags = Fence | Signaled | Solicited | Inline
+
+// PostSend posts send work requests in order and returns how many were accepted: all of them, or those before the first
+// that can't be, which the error is about. A QP takes them in RTS, SQD (they wait) and ERR (they are flushed). An accepted
+// work request makes a completion when it is signalled or fails. Its slot is free again before that can be polled; the
+// slot of one that isn't signalled is free when it has ended, whether or not a later completion is polled. wrs and the
+// lists it points to may be reused at once; the memory of MRs may not before the completion.
+//
+// PostSend doesn't wait and doesn't allocate unless it fails.
+func (q *QP) PostSend(wrs ...SendWR) (int, error) {
+	q.sqMu.Lock()
+	defer q.sqMu.Unlock()
+	if err := q.maySend(); err != nil {
+		return 0, err
+	}
+	room := q.sq.room()
+	var err error
+	n := 0
+	for ; n < len(wrs); n++ {
+		if n == room {
+			err = q.errSQFull
+			break
+		}
+		if err = q.fillSend(n, &wrs[n]); err != nil {
+			err = q.errorf("post send, work request %d of %d (wr_id %d): %w", n+1, len(wrs), wrs[n].ID, err)
+			break
+		}
+	}
+	if n > 0 {
+		q.sq.head.Add(uint64(n))
+		q.engine.Doorbell()
+	}
+	return n, err
+}
+
+// PostRecv posts receive work requests in order and returns how many were accepted, as PostSend does. A QP takes them in
+// every state but RESET. Each makes exactly one completion.
+func (q *QP) PostRecv(wrs ...RecvWR) (int, error) {
+	q.rqMu.Lock()
+	defer q.rqMu.Unlock()
+	if err := q.mayRecv(); err != nil {
+		return 0, err
+	}
+	room := q.rq.room()
+	var err error
+	n := 0
+	for ; n < len(wrs); n++ {
+		if n == room {
+			err = q.errRQFull
+			break
+		}
+		if err = q.fillRecv(n, &wrs[n]); err != nil {
+			err = q.errorf("post recv, work request %d of %d (wr_id %d): %w", n+1, len(wrs), wrs[n].ID, err)
+			break
+		}
+	}
+	if n > 0 {
+		q.rq.head.Add(uint64(n))
+		q.engine.Doorbell() // a QP in ERR has to flush them
+	}
+	return n, err
+}
+
+// fillSend checks a work request and writes it to the k-th free slot.
+func (q *QP) fillSend(k int, wr *SendWR) error {
+	wqe, sges, inline := q.sq.slot(k)
+	if err := checkSend(wr); err != nil {
+		return err
+	}
+	*wqe = qp.SendWQE{
+		ID: wr.ID, Opcode: wr.Opcode, Flags: wr.Flags, Imm: wr.Imm, RemoteAddr: wr.RemoteAddr, RKey: wr.RKey,
+		CompareAdd: wr.CompareAdd, Swap: wr.Swap,
+	}
+	if wr.Flags&Inline != 0 || wr.InlineData != nil {
+		wqe.Flags |= Inline
+		return q.fillInline(wqe, wr, inline)
+	}
+	var total int64
+	var err error
+	if wqe.SGEs, total, err = q.dev.fillSGEs(sges, wr.SGEs); err != nil {
+		return err
+	}
+	return checkLength(wr.Opcode, total)
+}
+
+// fillInline copies the payload of an inline work request into the slot.
+func (q *QP) fillInline(wqe *qp.SendWQE, wr *SendWR, room []byte) error {
+	switch {
+	case wr.Opcode == OpRead || isAtomic(wr.Opcode):
+		return fmt.Errorf("%w: %v can't be inline: it brings data here (inline: SEND, SEND_IMM, WRITE, WRITE_IMM)", ErrInvalid, wr.Opcode)
+	case wr.InlineData != nil && len(wr.SGEs) != 0:
+		return fmt.Errorf("%w: both InlineData and SGEs: want one of them", ErrInvalid)
+	case len(wr.InlineData) > cap(room):
+		return fmt.Errorf("%w: %d bytes of inline data: the QP takes %d (MaxInline)", ErrInvalid, len(wr.InlineData), cap(room))
+	}
+	room = append(room, wr.InlineData...)
+	for i := range wr.SGEs {
+		s := &wr.SGEs[i]
+		b, err := q.dev.bytesOf(i, s)
+		if err != nil {
+			return err
+		}
+		if len(b) > cap(room)-len(room) {
+			return fmt.Errorf("%w: more inline data than the QP takes: %d bytes (MaxInline)", ErrInvalid, cap(room))
+		}
+		room = append(room, b...)
+	}
+	wqe.Inline = room
+	return nil
+}
+
+// fillRecv checks a work request and writes it to the k-th free slot.
+func (q *QP) fillRecv(k int, wr *RecvWR) error {
+	wqe, sges := q.rq.slot(k)
+	sges, total, err := q.dev.fillSGEs(sges, wr.SGEs)
+	if err == nil && total > maxMessage {
+		err = errTooLong(total)
+	}
+	*wqe = qp.RecvWQE{ID: wr.ID, SGEs: sges}
+	return err
+}
+
+// fillSGEs translates a scatter-gather list into a slab and returns it with the sum of its lengths.
+func (d *Device) fillSGEs(to []qp.SGE, from []SGE) ([]qp.SGE, int64, error) {
+	if len(from) > cap(to) {
+		return nil, 0, fmt.Errorf("%w: %d scatter-gather elements: the QP takes %d", ErrInvalid, len(from), cap(to))
+	}
+	var total int64
+	for i := range from {
+		s := &from[i]
+		if s.MR == nil && s.Length == 0 {
+			continue
+		}
+		if err := d.checkSGE(i, s); err != nil {
+			return nil, 0, err
+		}
+		to = append(to, qp.SGE{Addr: s.MR.mr.IOVA + uint64(s.Offset), Length: uint32(s.Length), LKey: s.MR.mr.Key})
+		total += int64(s.Length)
+	}
+	return to, total, nil
+}
+
+// checkSGE checks what can't be left to the moment when the work request runs.
+func (d *Device) checkSGE(i int, s *SGE) error {
+	switch {
+	case s.MR == nil:
+		return fmt.Errorf("%w: SGE %d: no MR for %d bytes", ErrInvalid, i, s.Length)
+	case s.MR.dev != d:
+		return fmt.Errorf("%w: SGE %d: its MR is of device %s", ErrInvalid, i, s.MR.dev.name)
+	case s.Offset < 0 || s.Length < 0:
+		return fmt.Errorf("%w: SGE %d: offset %d, length %d: must not be negative", ErrInvalid, i, s.Offset, s.Length)
+	case int64(s.Length) > maxMessage:
+		return errTooLong(int64(s.Length))
+	}
+	return nil
+}
+
+// bytesOf returns the bytes of an SGE of an inline work request.
+func (d *Device) bytesOf(i int, s *SGE) ([]byte, error) {
+	if s.MR == nil && s.Length == 0 {
+		return nil, nil
+	}
+	if err := d.checkSGE(i, s); err != nil {
+		return nil, err
+	}
+	if s.Length > len(s.MR.buf) || s.Offset > len(s.MR.buf)-s.Length {
+		return nil, fmt.Errorf("%w: SGE %d: bytes %d to %d of an MR of %d", ErrInvalid, i, s.Offset, s.Offset+s.Length, len(s.MR.buf))
+	}
+	return s.MR.buf[s.Offset : s.Offset+s.Length], nil
+}
+
+// checkSend checks what doesn't depend on the QP.
+func checkSend(wr *SendWR) error {
+	switch {
+	case !wr.Opcode.Valid():
+		return fmt.Errorf("%w: opcode %d (allowed: %v to %v)", ErrInvalid, uint8(wr.Opcode), OpWrite, OpFetchAdd)
+	case wr.Flags&^allFlags != 0:
+		return fmt.Errorf("%w: send flags 0x%x (allowed: Fence, Signaled, Solicited, Inline: 0x%x)", ErrInvalid, uint8(wr.Flags), uint8(allFlags))
+	case isAtomic(wr.Opcode) && wr.RemoteAddr%8 != 0:
+		return fmt.Errorf("%w: %v at remote address 0x%x: must be a multiple of 8", ErrInvalid, wr.Opcode, wr.RemoteAddr)
+	}
+	return nil
+}
+
+// checkLength checks the length of a message.
+func checkLength(op Opcode, n int64) error {
+	switch {
+	case n > maxMessage:
+		return errTooLong(n)
+	case isAtomic(op) && n != 8:
+		return fmt.Errorf("%w: %v with %d bytes of local memory: the answer has 8", ErrInvalid, op, n)
+	}
+	return nil
+}
+
+func isAtomic(op Opcode) bool { return op == OpCompareSwap || op == OpFetchAdd }
+
+func errTooLong(n int64) error {
+	return fmt.Errorf("%w: a message of %d bytes: the most is %d (2^31)", ErrInvalid, n, int64(maxMessage))
+}

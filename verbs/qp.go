@@ -1,0 +1,229 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/rocev2/qp"
+)
+
+// QPInitAttr is what an RC QP is created with.
+type QPInitAttr struct {
+	SendCQ, RecvCQ *CQ  // may be the same
+	Caps           Caps // the zero value stands for DefaultCaps
+	SigAll         bool // every send work request makes a completion
+	Trace          qp.Trace
+}
+
+// QP is a reliable connected queue pair. All methods may be called by any goroutine.
+type QP struct {
+	dev    *Device
+	pd     *PD
+	init   QPInitAttr
+	num    ib.QPN
+	engine engineQP
+	poller poller
+	state  atomic.Uint32 // the QPState that Modify left it in; an error may have moved it to ERR since
+	gone   atomic.Bool
+
+	modMu sync.Mutex // one Modify at a time
+	sqMu  sync.Mutex // posters; then rqMu
+	sq    *sendQueue
+	rqMu  sync.Mutex
+	rq    *recvQueue
+
+	errSQFull, errRQFull error // made once: who fills a queue on purpose meets them often
+}
+
+// CreateQP makes an RC QP in RESET.
+func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
+	d := p.dev
+	if i.Caps == (Caps{}) {
+		i.Caps = DefaultCaps
+	}
+	if err := checkInit(d, &i); err != nil {
+		return nil, err
+	}
+	q := &QP{dev: d, pd: p, init: i, sq: newSendQueue(i.Caps), rq: newRecvQueue(i.Caps)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := q.checkParents(); err != nil {
+		return nil, err
+	}
+	if err := add(d, d.qps, q, limits.MaxQP, "QP"); err != nil {
+		return nil, err
+	}
+	if err := q.create(); err != nil {
+		delete(d.qps, q)
+		return nil, d.errorf("create QP: %w", err)
+	}
+	p.qps++
+	i.SendCQ.attach(q)
+	i.RecvCQ.attach(q)
+	return q, nil
+}
+
+// checkParents says whether what the QP is made of is still there. Under dev.mu.
+func (q *QP) checkParents() error {
+	d := q.dev
+	return errors.Join(check(d, d.pds, q.pd, "create QP: PD"),
+		check(d, d.cqs, q.init.SendCQ, "create QP: SendCQ"), check(d, d.cqs, q.init.RecvCQ, "create QP: RecvCQ"))
+}
+
+// create makes the QP in the engine.
+func (q *QP) create() error {
+	e, err := q.dev.engine.createQP(rocev2.QPInit{
+		PD: q.pd.pd, SQ: q.sq, RQ: q.rq, SendCQ: (*sink)(q.init.SendCQ), RecvCQ: (*sink)(q.init.RecvCQ),
+		Caps: q.init.Caps, SigAll: q.init.SigAll, OnEvent: q.event, Trace: q.init.Trace,
+	})
+	if err != nil {
+		return err
+	}
+	q.engine, q.num, q.poller = e, e.Number(), e.poller()
+	q.errSQFull = q.errorf("post send: send %w: MaxSendWR is %d", ErrQueueFull, q.init.Caps.MaxSendWR)
+	q.errRQFull = q.errorf("post recv: receive %w: MaxRecvWR is %d", ErrQueueFull, q.init.Caps.MaxRecvWR)
+	return nil
+}
+
+// event passes an event of the transport on.
+func (q *QP) event(e qp.Event) { q.dev.events.push(Event{Type: EventType(e), QP: q}) }
+
+func checkInit(d *Device, i *QPInitAttr) error {
+	for _, c := range []*CQ{i.SendCQ, i.RecvCQ} {
+		if c == nil {
+			return d.errorf("create QP: %w: SendCQ and RecvCQ must both be set", ErrInvalid)
+		}
+		if c.dev != d {
+			return d.errorf("create QP: %w: a CQ of device %s", ErrInvalid, c.dev.name)
+		}
+	}
+	for _, l := range []struct {
+		name     string
+		n, limit int
+	}{
+		{"MaxSendWR", i.Caps.MaxSendWR, limits.MaxQPWR}, {"MaxRecvWR", i.Caps.MaxRecvWR, limits.MaxQPWR},
+		{"MaxSendSGE", i.Caps.MaxSendSGE, limits.MaxSGE}, {"MaxRecvSGE", i.Caps.MaxRecvSGE, limits.MaxSGE},
+		{"MaxInline", i.Caps.MaxInline, limits.MaxInline},
+	} {
+		if l.n < 0 || l.n > l.limit {
+			return d.errorf("create QP: %w: %s %d (allowed: 0 to %d)", ErrInvalid, l.name, l.n, l.limit)
+		}
+	}
+	return nil
+}
+
+// Number returns the QP's number.
+func (q *QP) Number() ib.QPN { return q.num }
+
+// Device returns the device of the QP.
+func (q *QP) Device() *Device { return q.dev }
+
+// InitAttr returns what the QP was created with.
+func (q *QP) InitAttr() QPInitAttr { return q.init }
+
+// Modify changes the attributes that mask names, as ibv_modify_qp does. To RESET, all work requests are forgotten
+// without completions; to ERR, they are flushed.
+func (q *QP) Modify(a QPAttr, mask AttrMask) error {
+	q.modMu.Lock()
+	defer q.modMu.Unlock()
+	if q.gone.Load() {
+		return q.errorf("modify: %w", ErrClosed)
+	}
+	if err := q.engine.Modify(&a, mask); err != nil {
+		return q.errorf("%w: %w", ErrInvalid, err)
+	}
+	if mask&AttrState != 0 {
+		q.entered(a.State)
+	}
+	return nil
+}
+
+// entered keeps what posting has to know of the state.
+func (q *QP) entered(s QPState) {
+	q.sqMu.Lock()
+	defer q.sqMu.Unlock()
+	q.rqMu.Lock()
+	defer q.rqMu.Unlock()
+	q.state.Store(uint32(s))
+	if s == StateReset {
+		q.sq.clear()
+		q.rq.clear()
+	}
+}
+
+// Query returns the attributes as they are now.
+func (q *QP) Query() (QPAttr, error) {
+	q.modMu.Lock()
+	defer q.modMu.Unlock()
+	if q.gone.Load() {
+		return QPAttr{}, q.errorf("query: %w", ErrClosed)
+	}
+	a := q.engine.Query()
+	a.Caps = q.init.Caps
+	return a, nil
+}
+
+// Destroy frees the QP. Work requests that haven't completed never will.
+func (q *QP) Destroy() error {
+	if !q.retire() {
+		return q.errorf("destroy: %w", ErrClosed)
+	}
+	q.engine.Destroy()
+	d := q.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.qps, q)
+	q.pd.qps--
+	q.init.SendCQ.detach(q)
+	q.init.RecvCQ.detach(q)
+	return nil
+}
+
+// retire stops posts and Modify; false when someone did already.
+func (q *QP) retire() bool {
+	q.modMu.Lock()
+	defer q.modMu.Unlock()
+	q.sqMu.Lock()
+	defer q.sqMu.Unlock()
+	q.rqMu.Lock()
+	defer q.rqMu.Unlock()
+	return !q.gone.Swap(true)
+}
+
+// maySend says whether work may be posted to the send queue. Under sqMu.
+func (q *QP) maySend() error {
+	switch s := QPState(q.state.Load()); {
+	case q.gone.Load():
+		return q.errorf("post send: %w", ErrClosed)
+	case (s == StateReset || s == StateInit || s == StateRTR) && !q.failed():
+		return q.errorf("post send: %w %v (allowed: RTS, SQD, ERR)", ErrState, s)
+	}
+	return nil
+}
+
+// failed reports whether an error moved the QP to ERR, and keeps it in mind.
+func (q *QP) failed() bool {
+	was := q.state.Load()
+	if q.engine.Query().State != StateErr {
+		return false
+	}
+	q.state.CompareAndSwap(was, uint32(StateErr))
+	return true
+}
+
+// mayRecv says whether work may be posted to the receive queue. Under rqMu.
+func (q *QP) mayRecv() error {
+	switch {
+	case q.gone.Load():
+		return q.errorf("post recv: %w", ErrClosed)
+	case QPState(q.state.Load()) == StateReset:
+		return q.errorf("post recv: %w RESET (allowed: every other)", ErrState)
+	}
+	return nil
+}
+
+func (q *QP) String() string { return fmt.Sprintf("%s QP %v", q.dev.name, q.num) }
