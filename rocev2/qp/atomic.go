@@ -1,0 +1,69 @@
+package qp
+
+import (
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// executeAtomic takes a compare-and-swap or fetch-and-add.
+func (q *QP) executeAtomic(p *wire.Packet, b *mem.Batch) refusal {
+	if q.attr.Access&mem.RemoteAtomic == 0 || p.VA%8 != 0 || q.crowded() {
+		return invalid
+	}
+	mr := q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, 8, mem.RemoteAtomic)
+	if mr == nil {
+		return accessDenied
+	}
+	q.resp.reading++
+	op := b.Add()
+	op.Owner, op.MR, op.VA = q, mr, p.VA
+	op.Kind, op.Swap, op.Compare = mem.FetchAdd, p.Swap, p.Compare
+	op.Note = mem.Note{Code: noteAtomic, PSN: p.PSN, X: p.RKey, N: uint32(p.Opcode), Flags: flagEnd | flagMessage}
+	if p.Opcode == wire.RCCompareSwap {
+		op.Kind = mem.CompareSwap
+	}
+	return accepted
+}
+
+// commitAtomic saves what an atomic found and owes it to the peer. It never
+// runs again: a duplicate is answered from what was saved (C9-105, oA19).
+func (q *QP) commitAtomic(op *mem.Op) {
+	r, n := &q.resp, &op.Note
+	s := savedRequest{
+		op: wire.Opcode(n.N), first: n.PSN, last: n.PSN, rkey: n.X, va: op.VA, orig: op.Orig, msn: r.msn.Next(),
+	}
+	r.save(s)
+	r.owed.push(s.atomicResponse())
+}
+
+func (s *savedRequest) atomicResponse() response {
+	return response{first: s.first, psn: s.first, last: s.first, atomic: true, orig: s.orig, msn: s.msn}
+}
+
+// duplicateAtomic answers an atomic again.
+func (q *QP) duplicateAtomic(p *wire.Packet) wire.Verdict {
+	r := &q.resp
+	s := r.findSaved(p.PSN)
+	switch {
+	case s == nil || s.op != p.Opcode || s.rkey != p.RKey || s.va != p.VA:
+		return wire.DropNoReplay
+	case r.findOwed(p.PSN) != nil: // the answer is still to be sent
+	case r.owed.len() == r.owed.cap():
+		return wire.DropResources
+	default:
+		again := s.atomicResponse()
+		again.replay = true
+		r.owed.push(again)
+	}
+	q.cfg.Counters.AtomicReplays++
+	return wire.DropDuplicate
+}
+
+// planAtomicResponse makes an ATOMIC ACK.
+func (q *QP) planAtomicResponse(p *TxPacket, o *response, b *mem.Batch) {
+	h := q.responseHeader(wire.RCAtomicAck, o.psn, o.msn)
+	h.Orig = o.orig
+	q.path.Emit(&p.Frame, &h, 0)
+	q.keepPlace(p, o.psn, b)
+	q.resp.answered()
+}

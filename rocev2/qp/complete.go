@@ -1,0 +1,146 @@
+package qp
+
+import (
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/mem"
+)
+
+// commitProgress completes the requests that the peer has acknowledged and
+// whose data has landed.
+func (q *QP) commitProgress(n *mem.Note) {
+	r := &q.req
+	r.committed += uint64(n.N)
+	for r.oldest != r.tail && r.at(r.oldest).end() <= r.committed {
+		q.completeRequest(Success)
+	}
+	q.checkFailed()
+	q.checkDrained()
+}
+
+// completeRequest ends the oldest request. Only failures and those that asked
+// for it get a completion (IBA 10.7.3.1).
+func (q *QP) completeRequest(status WCStatus) {
+	r := &q.req
+	t := r.at(r.oldest)
+	w := t.wqe
+	if status != Success || q.cfg.SigAll || w.Flags&Signaled != 0 {
+		c := Completion{ID: w.ID, QPN: q.cfg.QPN, Status: status, Opcode: sendWCOpcodes[w.Opcode&7], Solicited: status != Success}
+		if t.responds() {
+			c.ByteLen = uint32(t.length)
+		}
+		q.cfg.Host.Complete(q.cfg.SendCQ, &c)
+	}
+	if w.Opcode == WRSend || w.Opcode == WRSendImm {
+		q.cfg.Counters.RDMASends++
+	}
+	t.wqe = nil
+	r.oldest++
+	q.cfg.SQ.Retire()
+}
+
+// sendWCOpcodes has the completion opcode of each work request opcode.
+var sendWCOpcodes = [8]WCOpcode{
+	WRWrite: WCWrite, WRWriteImm: WCWrite, WRSend: WCSend, WRSendImm: WCSend, WRRead: WCRead,
+	WRCompareSwap: WCCompareSwap, WRFetchAdd: WCFetchAdd,
+}
+
+// failLocal notes that the request with that index can't be sent. What was sent
+// before it may still succeed; then it completes with status.
+func (q *QP) failLocal(index uint32, status WCStatus) {
+	r := &q.req
+	if r.failStatus != Success && int32(index-r.failIndex) >= 0 {
+		return
+	}
+	q.cfg.Counters.LocalErrors++
+	r.failIndex, r.failStatus = index, status
+	q.checkFailed()
+}
+
+// checkFailed fails the request that failLocal noted once it is the oldest.
+func (q *QP) checkFailed() {
+	if r := &q.req; r.failStatus != Success && r.oldest == r.failIndex {
+		q.failOldest(r.failStatus)
+	}
+}
+
+// failOldest completes the oldest request with an error and ends the QP.
+func (q *QP) failOldest(status WCStatus) {
+	if q.req.oldest != q.req.tail {
+		q.completeRequest(status)
+	}
+	q.cfg.Host.Notify(q, EventQPFatal)
+	q.enterErr(false)
+}
+
+// checkDrained raises EventSQDrained once everything that was begun before SQD
+// is complete.
+func (q *QP) checkDrained() {
+	r := &q.req
+	if q.state != SQD || !q.attr.SQDAsyncNotify || r.drained || r.committed != r.high || q.inMessage() {
+		return
+	}
+	r.drained = true
+	q.cfg.Host.Notify(q, EventSQDrained)
+}
+
+// inMessage reports whether part of a message has been sent and part not yet.
+func (q *QP) inMessage() bool {
+	r := &q.req
+	return r.cur != r.tail && r.nxt > r.at(r.cur).first
+}
+
+// enterErr moves the QP to ERR and flushes its queues. With closing, responses
+// that are owed and a last NAK are still sent.
+func (q *QP) enterErr(closing bool) {
+	q.state, q.dying = Err, true
+	q.resp.closing = closing
+	q.req.ackDeadline, q.req.rnrUntil = clock.Never, clock.Never
+	if !closing {
+		q.resp.drop()
+	}
+	q.flush()
+}
+
+// flush completes every work request, taken or not, with WRFlushErr: each gets
+// one completion, in the order of posting (IBA 10.3.1.8).
+func (q *QP) flush() {
+	r := &q.req
+	for r.oldest != r.tail {
+		q.completeRequest(WRFlushErr)
+	}
+	for r.cur = r.tail; q.take(); r.cur = r.tail {
+		q.completeRequest(WRFlushErr)
+	}
+	for q.resp.head != q.resp.tail {
+		q.completeReceive(&Completion{Status: WRFlushErr})
+	}
+	for q.takeReceive() != nil {
+		q.completeReceive(&Completion{Status: WRFlushErr})
+	}
+}
+
+// completeReceive ends the oldest receive that was taken.
+func (q *QP) completeReceive(c *Completion) {
+	r := &q.resp
+	w := r.taken[int(r.head)&(len(r.taken)-1)]
+	r.head++
+	c.ID, c.QPN = w.ID, q.cfg.QPN
+	c.Solicited = c.Solicited || c.Status != Success
+	q.cfg.Host.Complete(q.cfg.RecvCQ, c)
+	q.cfg.RQ.Retire()
+}
+
+// takeReceive gets the next receive, or nil.
+func (q *QP) takeReceive() *RecvWQE {
+	r := &q.resp
+	if int(r.tail-r.head) == len(r.taken) {
+		return nil
+	}
+	w := q.cfg.RQ.Next()
+	if w == nil {
+		return nil
+	}
+	r.taken[int(r.tail)&(len(r.taken)-1)] = w
+	r.tail++
+	return w
+}

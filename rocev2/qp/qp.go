@@ -1,0 +1,240 @@
+package qp
+
+import (
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// HandleOps and PlanOps are the most memory ops that one packet adds to a batch.
+const (
+	HandleOps = MaxSGE + 2
+	PlanOps   = MaxSGE
+)
+
+// DefaultWindow is how many request packets a QP keeps in flight. It is half of
+// the 256 that a veth queue holds, and as much as rxe sends.
+const DefaultWindow = 128
+
+// QP is one reliable connected queue pair. Its home worker calls all methods,
+// one at a time.
+type QP struct {
+	cfg   Config
+	attr  Attr
+	state State
+	mtu   int // bytes of the path MTU
+	path  *wire.Template
+	req   requester
+	resp  responder
+	// dying is set by Handle when it has met an error that Commit will turn
+	// into ERR: what arrives in between no longer counts.
+	dying bool
+	// respond says whose turn it is in Plan when both sides have a packet.
+	respond bool
+}
+
+// New makes a QP in RESET.
+func New(c Config) *QP {
+	if c.Window == 0 {
+		c.Window = DefaultWindow
+	}
+	if c.Counters == nil {
+		c.Counters = new(Counters)
+	}
+	q := &QP{cfg: c}
+	q.req.ring = make([]request, ceilPow2(c.Caps.MaxSendWR))
+	q.resp.taken = make([]*RecvWQE, ceilPow2(c.Caps.MaxRecvWR))
+	q.reset()
+	return q
+}
+
+// ceilPow2 returns the least power of two that is at least n and 1.
+func ceilPow2(n int) int {
+	p := 1
+	for p < n {
+		p <<= 1
+	}
+	return p
+}
+
+// Number returns the QP's number.
+func (q *QP) Number() ib.QPN { return q.cfg.QPN }
+
+// State returns the QP's state.
+func (q *QP) State() State { return q.state }
+
+// SetPath gives the headers of packets to the peer. With nil the next hop isn't
+// known: requests and responses wait, and the requests' timers run.
+func (q *QP) SetPath(t *wire.Template) { q.path = t }
+
+// Path returns what SetPath gave.
+func (q *QP) Path() *wire.Template { return q.path }
+
+// FrameRoom returns the bytes of the longest packet that Plan makes.
+func (q *QP) FrameRoom() int { return wire.MaxHeaderLen + q.mtu + wire.ICRCLen }
+
+// Handle takes a packet for this QP, whose number, P_Key and addresses the port
+// has checked. For each packet that it accepts it adds at least one op to b,
+// which has room for HandleOps; what the packet causes happens in Commit.
+func (q *QP) Handle(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict {
+	switch {
+	case !q.state.receives() || q.dying:
+		return wire.DropQPState
+	case p.Opcode.Transport() != wire.RC:
+		return wire.DropTransport
+	case p.Opcode.Info().Request:
+		return q.handleRequest(p, b)
+	case q.state == RTR:
+		return wire.DropQPState // nothing was asked yet
+	}
+	return q.handleResponse(p, now, b)
+}
+
+// Plan makes one packet if one is owed and allowed now: it writes headers into
+// p.Frame, which comes with FrameRoom bytes, and adds the ops that fetch the
+// payload to b, which has room for PlanOps. The caller runs b, then seals and
+// sends the packet, or drops it when it has become Void. Plan returns false
+// when there is nothing to send now; Deadline says until when.
+func (q *QP) Plan(now clock.Time, p *TxPacket, b *mem.Batch) bool {
+	p.Void = false
+	if q.state == Err {
+		q.flush() // what was posted since
+	}
+	respond, request := q.owesResponse(), q.state != Err && q.wantsRequest(now)
+	switch {
+	case q.path == nil:
+		if request {
+			q.armTimer(now)
+		}
+		return false
+	case respond && (q.respond || !request):
+		q.respond = false
+		q.planResponse(p, b)
+		return true
+	case request:
+		q.respond = true
+		return q.planRequest(now, p, b)
+	}
+	return false
+}
+
+// OnlyAcks reports whether all that Plan would send now is a positive
+// acknowledgement, which may wait a Step to share the kick of an answer.
+func (q *QP) OnlyAcks(now clock.Time) bool {
+	r := &q.resp
+	return r.ackOwed && r.nak == 0 && r.owed.len() == 0 && !q.wantsRequest(now)
+}
+
+// Commit takes the outcome of an op; it implements mem.Owner.
+func (q *QP) Commit(op *mem.Op) {
+	n := &op.Note
+	switch n.Code {
+	case noteRequestOut, noteResponseOut:
+		q.commitPlanned(op)
+		return
+	}
+	if q.state == Err || op.Status == mem.Discarded {
+		return // an earlier op of this QP failed
+	}
+	if op.Status != mem.OK {
+		q.commitFault(op)
+		return
+	}
+	if n.Flags&flagEnd == 0 {
+		return // more ops of this packet follow
+	}
+	switch n.Code {
+	case noteProgress:
+		q.commitProgress(n)
+	case noteFail:
+		q.commitProgress(n)
+		q.failOldest(WCStatus(n.X))
+	case noteReject:
+		q.commitReject(n)
+	default:
+		q.commitRequest(op)
+	}
+}
+
+// commitPlanned takes the outcome of a gather for a packet that Plan made.
+func (q *QP) commitPlanned(op *mem.Op) {
+	if op.Status == mem.OK {
+		return
+	}
+	op.Note.Ref.(*TxPacket).Void = true
+	switch {
+	case op.Status == mem.Discarded || q.state == Err && !q.resp.closing:
+	case op.Note.Code == noteRequestOut:
+		q.failLocal(op.Note.X, LocProtErr)
+	default:
+		q.failResponse(op.Note.PSN)
+	}
+}
+
+// commitFault takes an op that could not be run: memory is gone that was there
+// when the packet was checked.
+func (q *QP) commitFault(op *mem.Op) {
+	n := &op.Note
+	switch n.Code {
+	case noteProgress:
+		q.failOldest(LocProtErr)
+	case noteSend:
+		q.resp.recvStatus = LocProtErr
+		q.reject(n.PSN, wire.NakRemoteOperation, 0)
+	default:
+		q.reject(n.PSN, wire.NakRemoteAccess, EventQPAccessErr)
+	}
+}
+
+// What an op's note says: Code is one of note…, Flags are flag….
+const (
+	noteProgress    = iota // requester: N more PSNs are acknowledged
+	noteFail               // requester: N more, then the oldest request fails with status X
+	noteSend               // responder: part of a SEND
+	noteWrite              // responder: part of a WRITE
+	noteRead               // responder: a READ request of N bytes
+	noteAtomic             // responder: an atomic
+	noteReject             // responder: refuse with syndrome X; N is the completion status for the receive
+	noteRequestOut         // the payload of a request; X is its index
+	noteResponseOut        // the payload of a response
+)
+
+const (
+	flagEnd       = 1 << iota // the last op of its packet
+	flagAckReq                // the packet asks for an acknowledgement
+	flagMessage               // the packet ends its message
+	flagReceive               // the message consumes a receive
+	flagImm                   // X holds immediate data
+	flagSolicited             // the receiver asked for an event
+)
+
+// trace reports an event to the hook, if there is one.
+func (q *QP) trace(what string, psn ib.PSN) {
+	if q.cfg.Trace != nil {
+		q.cfg.Trace(q, what, psn)
+	}
+}
+
+// Deadline returns when Expire has something to do, or clock.Never.
+func (q *QP) Deadline() clock.Time {
+	if q.state != RTS && q.state != SQD {
+		return clock.Never
+	}
+	return min(q.req.ackDeadline, q.req.rnrUntil)
+}
+
+// Expire lets run out the timers that are due. Plan may have work afterwards.
+func (q *QP) Expire(now clock.Time) {
+	if q.Deadline() > now {
+		return
+	}
+	r := &q.req
+	if r.rnrUntil <= now {
+		r.rnrUntil = clock.Never
+		q.trace("rnr wait over", q.psnOf(r.una))
+	}
+	if r.ackDeadline <= now {
+		q.timeout(now)
+	}
+}

@@ -1,0 +1,109 @@
+package qp
+
+import (
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// executeRead takes a READ request.
+func (q *QP) executeRead(p *wire.Packet, b *mem.Batch) refusal {
+	switch {
+	case uint64(p.Length) > MaxMessage, q.attr.Access&mem.RemoteRead == 0, q.crowded():
+		return invalid
+	case p.Length > 0 && q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, uint64(p.Length), mem.RemoteRead) == nil:
+		return accessDenied
+	}
+	q.resp.reading++
+	op := b.Add()
+	op.Owner = q
+	op.VA = p.VA
+	op.Note = mem.Note{Code: noteRead, PSN: p.PSN, N: p.Length, X: p.RKey, Flags: flagEnd | flagMessage}
+	return accepted
+}
+
+// commitRead owes the response of a READ request, in its turn.
+func (q *QP) commitRead(op *mem.Op) {
+	r, n := &q.resp, &op.Note
+	s := savedRequest{
+		op: wire.RCReadRequest, first: n.PSN, last: n.PSN.Add(q.readPackets(uint64(n.N)) - 1),
+		rkey: n.X, va: op.VA, length: uint64(n.N), msn: r.msn.Next(),
+	}
+	r.save(s)
+	r.owed.push(response{first: s.first, psn: s.first, last: s.last, va: s.va, left: s.length, rkey: s.rkey, msn: s.msn})
+}
+
+// duplicateRead answers a READ again, or a part of it from where the peer found
+// it missing. The request must lie within the first one.
+func (q *QP) duplicateRead(p *wire.Packet) wire.Verdict {
+	r := &q.resp
+	s := r.findSaved(p.PSN)
+	if s == nil || s.op != wire.RCReadRequest || s.rkey != p.RKey {
+		return wire.DropNoReplay
+	}
+	skipped := uint64(p.PSN.Sub(s.first)) * uint64(q.mtu)
+	if p.VA != s.va+skipped || uint64(p.Length) > s.length-skipped {
+		return wire.DropNoReplay
+	}
+	again := response{
+		first: p.PSN, psn: p.PSN, last: p.PSN.Add(q.readPackets(uint64(p.Length)) - 1),
+		va: p.VA, left: uint64(p.Length), rkey: p.RKey, msn: s.msn, replay: true,
+	}
+	if o := r.findOwed(p.PSN); o != nil && again.last == o.last {
+		if o.psn.Sub(p.PSN) > 0 { // on its way: go back, to send it from there
+			again.first, again.replay = o.first, o.replay
+			*o = again
+		}
+	} else if r.owed.len() == r.owed.cap() {
+		return wire.DropResources
+	} else {
+		r.owed.push(again)
+	}
+	q.cfg.Counters.ReadReplays++
+	return wire.DropDuplicate
+}
+
+// planReadResponse makes the next packet of a READ response.
+func (q *QP) planReadResponse(p *TxPacket, o *response, b *mem.Batch) {
+	n := int(min(o.left, uint64(q.mtu)))
+	last := o.psn == o.last
+	h := q.responseHeader(readResponseOpcode(!o.begun, last), o.psn, o.msn)
+	payload := q.path.Emit(&p.Frame, &h, n)
+	if n == 0 {
+		q.keepPlace(p, o.psn, b)
+	} else if mr := q.cfg.Keys.Find(o.rkey, q.cfg.PD, o.va, uint64(n), mem.RemoteRead); mr == nil {
+		// Looked up anew for each packet: the region may be gone meanwhile.
+		p.Void = true
+		q.failResponse(o.psn)
+		return
+	} else {
+		op := b.Add()
+		op.Owner = q
+		op.Note = mem.Note{Code: noteResponseOut, PSN: o.psn, Ref: p}
+		op.Kind, op.MR, op.VA, op.Frag = mem.Gather, mr, o.va, payload
+	}
+	o.psn, o.va, o.left, o.begun = o.psn.Next(), o.va+uint64(n), o.left-uint64(n), true
+	if last {
+		q.resp.answered()
+	}
+}
+
+// failResponse refuses a READ in the middle of its response, whose memory went
+// away: the NAK takes the PSN of the packet that can't be sent.
+func (q *QP) failResponse(psn ib.PSN) {
+	q.resp.owed.clear()
+	q.reject(psn, wire.NakRemoteAccess, EventQPAccessErr)
+}
+
+// readResponseOpcode returns the opcode of a response packet by its place.
+func readResponseOpcode(first, last bool) wire.Opcode {
+	switch {
+	case first && last:
+		return wire.RCReadRespOnly
+	case first:
+		return wire.RCReadRespFirst
+	case last:
+		return wire.RCReadRespLast
+	}
+	return wire.RCReadRespMiddle
+}

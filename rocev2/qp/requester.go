@@ -1,0 +1,316 @@
+package qp
+
+import (
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// requester is the sending half of a QP.
+//
+// Every request packet has a sequence number: 64 bits that never wrap, whose
+// low 24 added to base are its PSN. A READ takes one number for each packet of
+// its response. Four of them say how far things are:
+//
+//	committed ≤ una ≤ nxt ≤ high
+//
+// Below committed all is done and completed; below una the peer has
+// acknowledged; nxt is sent next; high has never been sent. Going back to send
+// again is setting nxt to una.
+type requester struct {
+	base                      ib.PSN
+	committed, una, nxt, high uint64
+
+	// ring holds the requests taken from the send queue, by index. Those below
+	// oldest are complete; acking holds una, cur holds nxt, and tail is the
+	// index of the one taken next.
+	ring                      []request
+	oldest, acking, cur, tail uint32
+
+	flight    int // request packets sent since una, at least
+	sinceAck  int // packets sent since the last that asked for an acknowledgement
+	rdAtomics int // READs and atomics outstanding
+
+	ackDeadline clock.Time // local ACK timeout
+	rnrUntil    clock.Time // no request is sent before
+	retries     uint8      // left
+	rnrRetries  uint8      // left
+	// nakAt is the una for which the present retry was begun: another NAK for
+	// the same packet begins no other.
+	nakAt uint64
+
+	failIndex  uint32   // the request that failed before it was sent …
+	failStatus WCStatus // … and why; Success means that none did
+	drained    bool     // EventSQDrained was raised, or isn't wanted
+}
+
+// request is a send work request under way.
+type request struct {
+	wqe     *SendWQE
+	first   uint64 // sequence number of its first packet
+	packets uint64
+	length  uint64  // bytes of the message
+	resumed bool    // a READ that was asked for again from its middle
+	orig    [8]byte // what an atomic found, in host byte order
+}
+
+func (r *request) end() uint64 { return r.first + r.packets }
+
+func (r *request) isRead() bool { return r.wqe.Opcode == WRRead }
+
+func (r *request) isAtomic() bool {
+	return r.wqe.Opcode == WRCompareSwap || r.wqe.Opcode == WRFetchAdd
+}
+
+// responds reports whether the request is answered by data, not by an ACK.
+func (r *request) responds() bool { return r.wqe.Opcode >= WRRead }
+
+// noNAK is a nakAt that equals no sequence number.
+const noNAK = ^uint64(0)
+
+func (r *requester) at(i uint32) *request { return &r.ring[int(i)&(len(r.ring)-1)] }
+
+// clear forgets all requests.
+func (r *requester) clear() {
+	*r = requester{ring: r.ring, ackDeadline: clock.Never, rnrUntil: clock.Never, nakAt: noNAK}
+	clear(r.ring)
+}
+
+// start readies the requester at the first PSN.
+func (r *requester) start(psn ib.PSN, a *Attr) {
+	r.base, r.retries, r.rnrRetries = psn, a.RetryCnt, a.RNRRetry
+}
+
+// take gets the next work request into the ring, if there is one, and reports
+// whether cur now stands at a request.
+func (q *QP) take() bool {
+	r := &q.req
+	if r.cur != r.tail {
+		return true
+	}
+	if int(r.tail-r.oldest) == len(r.ring) {
+		return false
+	}
+	w := q.cfg.SQ.Next()
+	if w == nil {
+		return false
+	}
+	t := r.at(r.tail)
+	*t = request{wqe: w, first: r.high, length: w.length()}
+	t.packets = 1
+	if !t.isAtomic() {
+		t.packets = max(1, (t.length+uint64(q.mtu)-1)/uint64(q.mtu))
+	}
+	r.tail++
+	return true
+}
+
+// length returns the bytes of the message: what the list adds up to.
+func (w *SendWQE) length() (n uint64) {
+	if w.Flags&Inline != 0 {
+		return uint64(len(w.Inline))
+	}
+	for i := range w.SGEs {
+		n += uint64(w.SGEs[i].Length)
+	}
+	return n
+}
+
+// wantsRequest reports whether a request packet may be sent now.
+func (q *QP) wantsRequest(now clock.Time) bool {
+	r := &q.req
+	switch {
+	case q.state != RTS && q.state != SQD, q.dying:
+		return false
+	case r.rnrUntil != clock.Never && r.rnrUntil > now, r.flight >= q.cfg.Window:
+		return false
+	case r.failStatus != Success && int32(r.cur-r.failIndex) >= 0:
+		return false // what came before it still has to be acknowledged
+	case r.nxt < r.high:
+		return true
+	}
+	if !q.take() {
+		return false
+	}
+	t := r.at(r.cur)
+	return r.nxt > t.first || q.state == RTS && q.mayStart(t)
+}
+
+// mayStart reports whether a request may be begun: its fence, the number of
+// READs and atomics outstanding and the PSNs allow it.
+func (q *QP) mayStart(t *request) bool {
+	r := &q.req
+	switch {
+	case t.wqe.Flags&Fence != 0 && r.rdAtomics > 0: // IBA 10.8.3.3
+		return false
+	case t.responds() && r.rdAtomics >= int(q.attr.MaxRdAtomic) && q.attr.MaxRdAtomic > 0:
+		return false
+	}
+	// A READ counts with all of its response (C9-64): it flies alone if it must.
+	// A longer message than the transport has is refused when it is planned.
+	return t.packets > ib.PSNWindow || r.high-r.una+t.packets <= ib.PSNWindow
+}
+
+// planRequest makes the packet at nxt.
+func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
+	r := &q.req
+	t := r.at(r.cur)
+	if r.nxt == t.first && r.nxt == r.high {
+		if status := q.checkRequest(t); status != Success {
+			q.failLocal(r.cur, status)
+			return false
+		}
+		if t.responds() {
+			r.rdAtomics++
+		}
+	}
+	q.armTimer(now)
+	index := r.nxt - t.first
+	h := wire.Header{MigReq: true, PKey: ib.PKeyDefault, DestQP: q.attr.DestQPN, PSN: q.psnOf(r.nxt)}
+	sent := uint64(1)
+	if t.isRead() {
+		sent = t.packets - index
+		t.resumed = t.resumed || index > 0
+	}
+	n := q.requestHeader(t, index, &h)
+	r.flight++
+	r.sinceAck++
+	// A full window must draw an acknowledgement, or nothing moves until the timer.
+	h.AckReq = index+sent == t.packets || r.flight >= q.cfg.Window || r.sinceAck >= q.cfg.Window/2
+	if h.AckReq {
+		r.sinceAck = 0
+	}
+	payload := q.path.Emit(&p.Frame, &h, n)
+	note := mem.Note{Code: noteRequestOut, PSN: h.PSN, X: r.cur, Ref: p}
+	ok := q.gather(t, index*uint64(q.mtu), n, payload, &note, b)
+	r.nxt += sent
+	r.high = max(r.high, r.nxt)
+	if index+sent == t.packets {
+		r.cur++
+	}
+	if !ok {
+		p.Void = true
+		q.failLocal(note.X, LocProtErr)
+	}
+	return true
+}
+
+// checkRequest says why a request can't be sent at all.
+func (q *QP) checkRequest(t *request) WCStatus {
+	w := t.wqe
+	switch {
+	case w.Opcode > WRFetchAdd, t.responds() && (q.attr.MaxRdAtomic == 0 || w.Flags&Inline != 0):
+		return LocQPOpErr
+	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0, t.isAtomic() && t.length != 8:
+		return LocLenErr
+	case len(w.SGEs) > MaxSGE:
+		return LocQPOpErr
+	}
+	if !t.responds() {
+		return Success
+	}
+	for i := range w.SGEs { // what is asked for must have a place to go to
+		s := &w.SGEs[i]
+		if s.Length > 0 && q.cfg.Keys.Find(s.LKey, q.cfg.PD, s.Addr, uint64(s.Length), mem.LocalWrite) == nil {
+			return LocProtErr
+		}
+	}
+	return Success
+}
+
+// sendOpcodes has the opcode of SEND, SEND with immediate, WRITE and WRITE with
+// immediate packets by place.
+var sendOpcodes = [4][4]wire.Opcode{
+	WRWrite:    {wire.RCWriteMiddle, wire.RCWriteFirst, wire.RCWriteLast, wire.RCWriteOnly},
+	WRWriteImm: {wire.RCWriteMiddle, wire.RCWriteFirst, wire.RCWriteLastImm, wire.RCWriteOnlyImm},
+	WRSend:     {wire.RCSendMiddle, wire.RCSendFirst, wire.RCSendLast, wire.RCSendOnly},
+	WRSendImm:  {wire.RCSendMiddle, wire.RCSendFirst, wire.RCSendLastImm, wire.RCSendOnlyImm},
+}
+
+// requestHeader fills in the opcode and the extended headers of packet index of
+// t, and returns the bytes of its payload.
+func (q *QP) requestHeader(t *request, index uint64, h *wire.Header) int {
+	w, off := t.wqe, index*uint64(q.mtu)
+	h.RKey, h.VA, h.Imm = w.RKey, w.RemoteAddr+off, w.Imm
+	switch w.Opcode {
+	case WRRead:
+		h.Opcode, h.Length = wire.RCReadRequest, uint32(t.length-off)
+		return 0
+	case WRCompareSwap:
+		h.Opcode, h.Compare, h.Swap = wire.RCCompareSwap, w.CompareAdd, w.Swap
+		return 0
+	case WRFetchAdd:
+		h.Opcode, h.Swap = wire.RCFetchAdd, w.CompareAdd
+		return 0
+	}
+	place := placeOf(index, t.packets)
+	h.Opcode, h.Length = sendOpcodes[w.Opcode][place], uint32(t.length)
+	// Only packets that can raise an event carry the solicited bit (C9-7).
+	h.SE = place.Ends() && w.Flags&Solicited != 0 && w.Opcode != WRWrite
+	return int(min(t.length-off, uint64(q.mtu)))
+}
+
+// placeOf returns where packet index of n stands.
+func placeOf(index, n uint64) (p wire.Place) {
+	if index == 0 {
+		p |= wire.First
+	}
+	if index == n-1 {
+		p |= wire.Last
+	}
+	return p
+}
+
+// gather adds the ops that fetch n bytes of the message at off. It returns
+// false when a key doesn't allow it.
+func (q *QP) gather(t *request, off uint64, n int, to [2][]byte, note *mem.Note, b *mem.Batch) bool {
+	if n == 0 || t.wqe.Flags&Inline != 0 {
+		if n > 0 {
+			copyTo(to, t.wqe.Inline[off:])
+		}
+		op := b.Add() // keeps its place among the QP's packets
+		op.Owner, op.Note = q, *note
+		return true
+	}
+	return q.eachSGE(t.wqe.SGEs, off, n, 0, to, mem.Gather, note, b)
+}
+
+// copyTo fills the pieces with the beginning of from.
+func copyTo(pieces [2][]byte, from []byte) {
+	n := copy(pieces[0], from)
+	copy(pieces[1], from[n:])
+}
+
+// eachSGE adds an op of kind for each element that bytes [off, off+n) of the
+// list touch. It returns false when a key or a range doesn't allow it.
+func (q *QP) eachSGE(list []SGE, off uint64, n int, need mem.Access, frag [2][]byte, kind mem.Kind, note *mem.Note, b *mem.Batch) bool {
+	done := 0
+	for i := range list {
+		s := &list[i]
+		if off >= uint64(s.Length) {
+			off -= uint64(s.Length)
+			continue
+		}
+		k := int(min(uint64(s.Length)-off, uint64(n-done)))
+		va := s.Addr + off
+		mr := q.cfg.Keys.Find(s.LKey, q.cfg.PD, va, uint64(k), need)
+		if mr == nil {
+			return false
+		}
+		op := b.Add()
+		op.Kind, op.MR, op.VA, op.Owner, op.Note = kind, mr, va, q, *note
+		op.Frag = slice(frag, done, k)
+		if done, off = done+k, 0; done == n {
+			op.Note.Flags |= flagEnd
+			return true
+		}
+	}
+	return false
+}
+
+// slice returns bytes [off, off+n) of two pieces.
+func slice(pieces [2][]byte, off, n int) [2][]byte {
+	f := wire.Frame{Frag: pieces}
+	return f.Cut(off, n)
+}

@@ -1,0 +1,149 @@
+package qp
+
+import (
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// owesResponse reports whether the responder has a packet to send.
+func (q *QP) owesResponse() bool {
+	r := &q.resp
+	return r.ackOwed || r.nak != 0 || r.owed.len() > 0
+}
+
+// planResponse makes the next packet that the responder owes. Responses go in
+// the order of their requests: no ACK or NAK overtakes a READ or atomic
+// response (9.7.5.1.4), which acknowledges all before it as well.
+func (q *QP) planResponse(p *TxPacket, b *mem.Batch) {
+	r := &q.resp
+	switch {
+	case r.owed.len() > 0:
+		o := r.owed.at(0)
+		if o.atomic {
+			q.planAtomicResponse(p, o, b)
+		} else {
+			q.planReadResponse(p, o, b)
+		}
+	case r.nak != 0:
+		q.planAck(p, r.nak, r.nakPSN, b)
+		r.nak, r.ackOwed = 0, false // it acknowledges everything before it
+		if r.closing {
+			r.drop()
+		}
+	default:
+		q.planAck(p, wire.SyndromeAck, r.cpsn.Add(-1), b)
+		r.ackOwed = false
+	}
+}
+
+// planAck makes an acknowledge packet. Every NAK is one too, whatever it
+// answers (9.7.5.1).
+func (q *QP) planAck(p *TxPacket, s wire.Syndrome, psn ib.PSN, b *mem.Batch) {
+	h := q.responseHeader(wire.RCAck, psn, q.resp.msn)
+	h.Syndrome = s
+	q.path.Emit(&p.Frame, &h, 0)
+	q.keepPlace(p, psn, b)
+}
+
+// keepPlace adds the op of a packet without payload, so that it is dropped if
+// one of this QP before it can't be sent.
+func (q *QP) keepPlace(p *TxPacket, psn ib.PSN, b *mem.Batch) {
+	op := b.Add()
+	op.Owner = q
+	op.Note = mem.Note{Code: noteResponseOut, PSN: psn, Ref: p}
+}
+
+func (q *QP) responseHeader(o wire.Opcode, psn ib.PSN, msn ib.MSN) wire.Header {
+	return wire.Header{
+		Opcode: o, MigReq: true, PKey: ib.PKeyDefault, DestQP: q.attr.DestQPN, PSN: psn,
+		Syndrome: wire.SyndromeAck, MSN: msn,
+	}
+}
+
+// owe notes a NAK to be sent. Until the expected packet comes no other is.
+func (q *QP) owe(s wire.Syndrome, psn ib.PSN) {
+	q.resp.nak, q.resp.nakPSN, q.resp.nakSent = s, psn, true
+}
+
+// countNAK counts a NAK that ends the connection.
+func (q *QP) countNAK(s wire.Syndrome) {
+	c := q.cfg.Counters
+	switch s {
+	case wire.NakInvalidRequest:
+		c.NAKInvalidRequest++
+	case wire.NakRemoteAccess:
+		c.NAKRemoteAccess++
+	case wire.NakRemoteOperation:
+		c.NAKRemoteOp++
+	}
+}
+
+// outOfOrder takes a request ahead of the expected PSN: a packet before it is
+// lost. That is said once, then nothing until the gap is filled (9.7.5.1.3).
+func (q *QP) outOfOrder() wire.Verdict {
+	q.cfg.Counters.OutOfSeqRequest++
+	if !q.resp.nakSent {
+		q.cfg.Counters.NAKSequence++
+		q.owe(wire.NakSequence, q.resp.epsn)
+	}
+	return wire.DropOutOfOrder
+}
+
+// duplicate takes a request behind the expected PSN: it has been executed, and
+// is answered again (9.7.5.1.2, C9-105).
+func (q *QP) duplicate(p *wire.Packet) wire.Verdict {
+	q.cfg.Counters.DuplicateRequest++
+	switch p.Opcode.Info().Operation {
+	case wire.OpSend, wire.OpWrite:
+		q.resp.ackOwed = true
+		return wire.DropDuplicate
+	case wire.OpReadRequest:
+		return q.duplicateRead(p)
+	case wire.OpCompareSwap, wire.OpFetchAdd:
+		return q.duplicateAtomic(p)
+	}
+	return wire.DropNoReplay
+}
+
+// save keeps what is needed to answer a request again; the oldest gives way.
+func (r *responder) save(s savedRequest) {
+	if r.saved.len() == r.saved.cap() {
+		r.saved.pop()
+	}
+	r.saved.push(s)
+}
+
+// findSaved returns the saved request that psn belongs to, or nil.
+func (r *responder) findSaved(psn ib.PSN) *savedRequest {
+	for i := range r.saved.len() {
+		s := r.saved.at(i)
+		if psn.Sub(s.first) >= 0 && psn.Sub(s.last) <= 0 {
+			return s
+		}
+	}
+	return nil
+}
+
+// findOwed returns the response still owed that psn belongs to, or nil.
+func (r *responder) findOwed(psn ib.PSN) *response {
+	for i := range r.owed.len() {
+		o := r.owed.at(i)
+		if psn.Sub(o.first) >= 0 && psn.Sub(o.last) <= 0 {
+			return o
+		}
+	}
+	return nil
+}
+
+// crowded reports whether the peer has as many READs and atomics under way as
+// it was granted.
+func (q *QP) crowded() bool { return q.resp.reading >= int(q.attr.MaxDestRdAtomic) }
+
+// answered ends the response at the head of those owed.
+func (r *responder) answered() {
+	if !r.owed.at(0).replay {
+		r.reading--
+	}
+	r.owed.pop()
+}

@@ -1,0 +1,393 @@
+package qp
+
+import (
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// responder is the receiving half of a QP.
+//
+// Handle checks a request against epsn and the message in progress; Commit,
+// when its memory ops have run, moves cpsn and the MSN and owes the answer; Plan
+// sends what is owed. Nothing owed is a packet before that.
+type responder struct {
+	epsn ib.PSN // expected by Handle
+	cpsn ib.PSN // below it all is done: what an ACK acknowledges is the one before
+	msn  ib.MSN
+
+	msg message // the message in progress
+
+	// taken holds the receives in use, by index; head is the oldest.
+	taken      []*RecvWQE
+	head, tail uint32
+	recvStatus WCStatus // with a noteReject that ends a receive
+
+	// saved are the READs and atomics that can be answered again, oldest first.
+	saved ring[savedRequest]
+	// owed are the READ and atomic responses to be sent, in order.
+	owed ring[response]
+	// reading counts the READs and atomics accepted and not yet answered.
+	reading int
+
+	ackOwed bool
+	nak     wire.Syndrome // owed; 0: none
+	nakPSN  ib.PSN
+	nakSent bool // for the present epsn: said once (9.7.5.1.3)
+	closing bool // in ERR: the NAK that says why, and what comes before it, is still owed
+	heard   bool // a packet came: COMM_EST
+}
+
+// message is the part of a SEND or WRITE that has arrived.
+type message struct {
+	op   wire.Operation // OpSend, OpWrite, or OpNone between messages
+	wqe  *RecvWQE       // SEND: the receive it fills
+	got  uint64         // bytes so far
+	mr   *mem.MR        // WRITE: where it goes; nil for no bytes
+	va   uint64         // WRITE: address of its first byte
+	size uint64         // WRITE: what the RETH said
+}
+
+// savedRequest is a READ or atomic that has been executed.
+type savedRequest struct {
+	op          wire.Opcode
+	first, last ib.PSN
+	rkey        uint32
+	va          uint64
+	length      uint64
+	orig        uint64 // atomic: the value found
+	msn         ib.MSN
+}
+
+// response is one READ or atomic response that is owed, or what is left of it.
+type response struct {
+	first, last ib.PSN
+	psn         ib.PSN // of the packet to be sent next
+	va          uint64 // of that packet
+	left        uint64 // bytes from va
+	rkey        uint32
+	msn         ib.MSN
+	orig        uint64
+	atomic      bool
+	begun       bool // a packet of it has been sent
+	replay      bool // an answer given again
+}
+
+func (r *responder) clear() {
+	clear(r.taken)
+	*r = responder{taken: r.taken}
+}
+
+// start readies the responder for the first PSN.
+func (r *responder) start(psn ib.PSN) {
+	r.epsn, r.cpsn = psn, psn
+	if r.saved.cap() == 0 {
+		r.resize(0)
+	}
+}
+
+// resize makes room for n READs and atomics of the peer. What was saved is
+// kept as far as it fits.
+func (r *responder) resize(n int) {
+	r.saved.resize(n)
+	// Every one may be under way and asked for again meanwhile.
+	r.owed.resize(2 * n)
+}
+
+// drop forgets what is owed.
+func (r *responder) drop() {
+	r.owed.clear()
+	r.ackOwed, r.nak, r.closing, r.msg = false, 0, false, message{}
+}
+
+// refusal says how a request is refused, if it is.
+type refusal struct {
+	syndrome wire.Syndrome // 0: accepted
+	event    Event
+	status   WCStatus // completion of the receive in use, if there is one
+}
+
+var (
+	accepted     = refusal{}
+	invalid      = refusal{wire.NakInvalidRequest, EventQPReqErr, RemInvReqErr}
+	accessDenied = refusal{wire.NakRemoteAccess, EventQPAccessErr, LocAccessErr}
+	tooLong      = refusal{wire.NakInvalidRequest, 0, LocLenErr}
+	badReceive   = refusal{wire.NakRemoteOperation, 0, LocProtErr}
+	notReady     = refusal{syndrome: wire.SyndromeRNR}
+)
+
+// handleRequest takes a request packet.
+func (q *QP) handleRequest(p *wire.Packet, b *mem.Batch) wire.Verdict {
+	r := &q.resp
+	switch d := p.PSN.Sub(r.epsn); {
+	case d > 0:
+		return q.outOfOrder()
+	case d < 0:
+		return q.duplicate(p)
+	}
+	q.hear()
+	why := q.execute(p, b)
+	switch {
+	case why == accepted:
+		r.epsn = r.epsn.Add(q.span(p))
+		r.nakSent = false
+		return wire.Accepted
+	case why.syndrome.IsRNR():
+		q.owe(wire.SyndromeRNR|wire.Syndrome(q.attr.MinRNRTimer), r.epsn)
+		q.cfg.Counters.SendRNRErr++
+		return wire.DropRNR
+	}
+	op := b.Add()
+	op.Owner = q
+	op.Note = mem.Note{Code: noteReject, PSN: p.PSN, X: uint32(why.syndrome), N: uint32(why.status), Flags: flagEnd}
+	if why.event == EventQPAccessErr {
+		op.Note.Flags |= flagImm
+	}
+	q.dying = true
+	return wire.DropRejected
+}
+
+// hear raises COMM_EST with the first packet in RTR.
+func (q *QP) hear() {
+	if !q.resp.heard && q.state == RTR {
+		q.cfg.Host.Notify(q, EventCommEst)
+	}
+	q.resp.heard = true
+}
+
+// span returns how many PSNs a request takes: a READ those of its response.
+func (q *QP) span(p *wire.Packet) int {
+	if p.Opcode != wire.RCReadRequest {
+		return 1
+	}
+	return q.readPackets(uint64(p.Length))
+}
+
+func (q *QP) readPackets(n uint64) int {
+	return max(1, int((n+uint64(q.mtu)-1)/uint64(q.mtu)))
+}
+
+// execute checks a request in sequence and adds its ops.
+func (q *QP) execute(p *wire.Packet, b *mem.Batch) refusal {
+	if why := q.checkSequence(p); why != accepted {
+		return why
+	}
+	switch p.Opcode.Info().Operation {
+	case wire.OpSend:
+		return q.executeSend(p, b)
+	case wire.OpWrite:
+		return q.executeWrite(p, b)
+	case wire.OpReadRequest:
+		return q.executeRead(p, b)
+	case wire.OpCompareSwap, wire.OpFetchAdd:
+		return q.executeAtomic(p, b)
+	}
+	return invalid // reserved, or an operation this device doesn't offer
+}
+
+// checkSequence checks a packet's place in its message and its length (C9-86,
+// C9-87, C9-91).
+func (q *QP) checkSequence(p *wire.Packet) refusal {
+	i := p.Opcode.Info()
+	m := &q.resp.msg
+	switch {
+	case i.Place.Starts() != (m.op == wire.OpNone):
+		return invalid
+	case !i.Place.Starts() && i.Operation != m.op:
+		return invalid
+	case !i.Place.Ends() && p.Len != q.mtu, p.Len > q.mtu:
+		return invalid
+	case !i.Place.Starts() && p.Len == 0:
+		return invalid
+	}
+	return accepted
+}
+
+// executeSend takes a packet of a SEND.
+func (q *QP) executeSend(p *wire.Packet, b *mem.Batch) refusal {
+	m := &q.resp.msg
+	place := p.Opcode.Info().Place
+	if place.Starts() {
+		w := q.takeReceive()
+		if w == nil {
+			return notReady
+		}
+		*m = message{op: wire.OpSend, wqe: w}
+	}
+	if m.got+uint64(p.Len) > m.wqe.length() {
+		return tooLong
+	}
+	note := q.note(noteSend, p, m.got)
+	if note.Flags&flagMessage != 0 {
+		note.Flags |= flagReceive
+	}
+	if !q.receive(m, p, &note, b) {
+		return badReceive
+	}
+	m.advance(p.Len, place)
+	return accepted
+}
+
+// receive adds the ops that put a packet of a SEND into its receive.
+func (q *QP) receive(m *message, p *wire.Packet, note *mem.Note, b *mem.Batch) bool {
+	if p.Len == 0 {
+		op := b.Add()
+		op.Owner, op.Note = q, *note
+		op.Note.Flags |= flagEnd
+		return true
+	}
+	return q.eachSGE(m.wqe.SGEs, m.got, p.Len, mem.LocalWrite, p.Payload, mem.Scatter, note, b)
+}
+
+// length returns the bytes that a receive takes.
+func (w *RecvWQE) length() (n uint64) {
+	for i := range w.SGEs {
+		n += uint64(w.SGEs[i].Length)
+	}
+	return n
+}
+
+// advance moves on by n bytes; the last packet ends the message.
+func (m *message) advance(n int, place wire.Place) {
+	m.got += uint64(n)
+	if place.Ends() {
+		*m = message{}
+	}
+}
+
+// note says what Commit has to know of a request of which got bytes came before.
+func (q *QP) note(code uint8, p *wire.Packet, got uint64) mem.Note {
+	n := mem.Note{Code: code, PSN: p.PSN, N: uint32(got) + uint32(p.Len)}
+	i := p.Opcode.Info()
+	if p.AckReq {
+		n.Flags |= flagAckReq
+	}
+	if i.Place.Ends() {
+		n.Flags |= flagMessage
+	}
+	if i.Ext.Has(wire.ExtImmDt) {
+		n.Flags |= flagImm
+		n.X = p.Imm
+	}
+	if p.SE {
+		n.Flags |= flagSolicited
+	}
+	return n
+}
+
+// executeWrite takes a packet of a WRITE.
+func (q *QP) executeWrite(p *wire.Packet, b *mem.Batch) refusal {
+	m := &q.resp.msg
+	i := p.Opcode.Info()
+	next := *m
+	if i.Place.Starts() {
+		if why := q.startWrite(p, &next); why != accepted {
+			return why
+		}
+	}
+	if got := next.got + uint64(p.Len); got > next.size || i.Place.Ends() != (got == next.size) {
+		return invalid // C9-94: the packets add up to the length that the RETH gave
+	}
+	note := q.note(noteWrite, p, next.got)
+	if i.Ext.Has(wire.ExtImmDt) {
+		if q.takeReceive() == nil {
+			return notReady // this packet is sent again; what came before it stands
+		}
+		note.Flags |= flagReceive
+	}
+	op := b.Add()
+	op.Owner, op.Note = q, note
+	op.Note.Flags |= flagEnd
+	if p.Len > 0 {
+		op.Kind, op.MR, op.VA, op.Frag = mem.Scatter, next.mr, next.va+next.got, p.Payload
+		op.Tail = i.Place.Ends()
+	}
+	*m = next
+	m.advance(p.Len, i.Place)
+	return accepted
+}
+
+// startWrite checks the RETH of a WRITE.
+func (q *QP) startWrite(p *wire.Packet, m *message) refusal {
+	*m = message{op: wire.OpWrite, va: p.VA, size: uint64(p.Length)}
+	switch {
+	case m.size > MaxMessage:
+		return invalid
+	case q.attr.Access&mem.RemoteWrite == 0:
+		return invalid // the QP's own rights come first
+	case m.size == 0:
+		return accepted // C9-88: neither key nor address is looked at
+	}
+	m.mr = q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, m.size, mem.RemoteWrite)
+	if m.mr == nil {
+		return accessDenied
+	}
+	return accepted
+}
+
+// commitRequest takes a request whose ops have all run.
+func (q *QP) commitRequest(op *mem.Op) {
+	r, n := &q.resp, &op.Note
+	span := 1
+	switch n.Code {
+	case noteRead:
+		span = q.readPackets(uint64(n.N))
+		q.commitRead(op)
+	case noteAtomic:
+		q.commitAtomic(op)
+	}
+	r.cpsn = n.PSN.Add(span)
+	if n.Flags&flagMessage != 0 {
+		r.msn = r.msn.Next()
+	}
+	if n.Flags&flagReceive != 0 {
+		q.received(n)
+	}
+	if n.Flags&flagAckReq != 0 && n.Code < noteRead {
+		if r.ackOwed {
+			q.cfg.Counters.AckDeferred++
+		}
+		r.ackOwed = true
+	}
+}
+
+// received completes the receive that a message has filled or consumed.
+func (q *QP) received(n *mem.Note) {
+	c := Completion{ByteLen: n.N, Opcode: WCRecv, SrcQP: q.attr.DestQPN, Solicited: n.Flags&flagSolicited != 0}
+	if n.Code == noteWrite {
+		c.Opcode = WCRecvWriteImm
+	} else {
+		q.cfg.Counters.RDMARecvs++
+	}
+	if n.Flags&flagImm != 0 {
+		c.Flags, c.Imm = WCWithImm, n.X
+	}
+	q.completeReceive(&c)
+}
+
+// commitReject refuses a request, once all before it is done.
+func (q *QP) commitReject(n *mem.Note) {
+	event := EventQPReqErr
+	if n.Flags&flagImm != 0 {
+		event = EventQPAccessErr
+	}
+	q.resp.recvStatus = WCStatus(n.N)
+	q.reject(n.PSN, wire.Syndrome(n.X), event)
+}
+
+// reject owes a NAK that ends the connection. A receive in use is completed
+// with recvStatus; without one there is an event.
+func (q *QP) reject(psn ib.PSN, s wire.Syndrome, event Event) {
+	r := &q.resp
+	q.countNAK(s)
+	q.trace("refused", psn)
+	if r.head != r.tail && r.recvStatus != Success {
+		q.completeReceive(&Completion{Status: r.recvStatus})
+	} else if event != 0 {
+		q.cfg.Host.Notify(q, event)
+	}
+	q.enterErr(true)
+	// What the batch had not committed yet is not acknowledged, nor expected.
+	r.epsn, r.cpsn = psn, psn
+	q.owe(s, psn)
+}

@@ -1,0 +1,82 @@
+package qp
+
+import (
+	"time"
+
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// ackTimeout returns the local ACK timeout of a code: 4.096 µs × 2^code
+// (9.7.6.1.3). Code 0 means never.
+func ackTimeout(code uint8) time.Duration { return 4096 * time.Nanosecond << code }
+
+// armTimer starts the local ACK timer if it doesn't run.
+func (q *QP) armTimer(now clock.Time) {
+	if q.req.ackDeadline == clock.Never && q.attr.Timeout != 0 {
+		q.req.ackDeadline = now.Add(ackTimeout(q.attr.Timeout))
+	}
+}
+
+// restartTimer starts the local ACK timer anew.
+func (q *QP) restartTimer(now clock.Time) {
+	q.req.ackDeadline = clock.Never
+	q.armTimer(now)
+}
+
+// rewind goes back to the oldest packet that isn't acknowledged. In a READ that
+// may be in its middle: the rest is asked for again.
+func (q *QP) rewind(why string) {
+	r := &q.req
+	q.trace(why, q.psnOf(r.una))
+	r.nxt, r.cur, r.flight, r.sinceAck, r.nakAt = r.una, r.acking, 0, 0, r.una
+}
+
+// timeout begins a retry, or gives up.
+func (q *QP) timeout(now clock.Time) {
+	r := &q.req
+	q.cfg.Counters.Timeouts++
+	if r.retries == 0 {
+		q.cfg.Counters.RetryExceeded++
+		q.trace("retries exceeded", q.psnOf(r.una))
+		q.failOldest(RetryExcErr)
+		return
+	}
+	r.retries--
+	q.rewind("timeout")
+	q.restartTimer(now)
+}
+
+// rnrWait has the RNR NAK timer codes of IBA 9.7.5.2.8, table 45, in
+// hundredths of a millisecond.
+var rnrWait = [32]time.Duration{
+	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
+	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+}
+
+// RNRTimeout returns how long a requester waits after an RNR NAK of that code.
+func RNRTimeout(code uint8) time.Duration { return rnrWait[code&31] * 10 * time.Microsecond }
+
+// handleRNR takes an RNR NAK for the packet at una. No other timer and no NAK
+// ends the wait early.
+func (q *QP) handleRNR(code uint8, now clock.Time, b *mem.Batch) wire.Verdict {
+	r := &q.req
+	if r.rnrUntil != clock.Never {
+		return wire.DropDuplicate
+	}
+	q.cfg.Counters.RcvdRNRErr++
+	if q.attr.RNRRetry != 7 { // 7 retries for ever (C9-221)
+		if r.rnrRetries == 0 {
+			q.cfg.Counters.RNRRetryExceeded++
+			q.fail(RNRRetryExcErr, b)
+			return wire.Accepted
+		}
+		r.rnrRetries--
+	}
+	q.rewind("RNR NAK")
+	r.nakAt = noNAK
+	r.rnrUntil = now.Add(RNRTimeout(code))
+	r.ackDeadline = clock.Never
+	return wire.Accepted
+}
