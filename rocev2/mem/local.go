@@ -11,50 +11,48 @@ import (
 
 // execute runs an op on memory of this process and reports whether it could.
 func (op *Op) execute() bool {
-	switch op.Kind {
-	case Gather:
-		m, ok := op.memory(op.size())
-		if ok {
-			n := copy(op.Frag[0], m)
-			copy(op.Frag[1], m[n:])
-		}
-		return ok
-	case Scatter:
-		m, ok := op.memory(op.size())
-		if ok {
-			op.scatter(m)
-		}
-		return ok
-	case CompareSwap, FetchAdd:
-		m, ok := op.memory(8)
-		if ok {
-			op.Orig = op.rmw(m)
-		}
-		return ok
+	if op.Kind == Nop {
+		return true
 	}
-	return op.Kind == Nop
-}
-
-// memory returns the n bytes that the op is about.
-func (op *Op) memory(n int) ([]byte, bool) {
+	n := op.size()
+	if op.Kind > Scatter {
+		n = 8
+	}
 	m := op.MR
 	if m == nil {
-		return nil, n == 0
+		return n == 0
 	}
 	if m.Dead() || !m.contains(op.VA, uint64(n)) {
-		return nil, false
+		return false
 	}
 	off := op.VA - m.IOVA
-	return m.local[off : off+uint64(n)], true
+	return op.access(m.local[off : off+uint64(n)])
 }
 
-func (op *Op) scatter(m []byte) {
-	if op.Tail && len(m) > 0 {
-		op.scatterTail(m)
-		return
+// access does what the op says to the memory that it names.
+func (op *Op) access(m []byte) bool {
+	a, b := op.Frag[0], op.Frag[1]
+	switch op.Kind {
+	case Scatter:
+		if op.Tail && len(m) > 0 {
+			op.scatterTail(m)
+			return true
+		}
+		copy(m, a)
+		if len(b) > 0 {
+			copy(m[len(a):], b)
+		}
+	case Gather:
+		copy(a, m)
+		if len(b) > 0 {
+			copy(b, m[len(a):])
+		}
+	case CompareSwap, FetchAdd:
+		op.Orig = op.rmw(m)
+	default:
+		return false
 	}
-	n := copy(m, op.Frag[0])
-	copy(m[n:], op.Frag[1])
+	return true
 }
 
 // scatterTail stores the last unit of bytes by one store, after the others.
@@ -72,8 +70,8 @@ func (op *Op) scatterTail(m []byte) {
 		copy(last[:], b[b0:])
 		b = b[:b0]
 	}
-	n := copy(m, a)
-	copy(m[n:head], b)
+	copy(m, a)
+	copy(m[len(a):head], b)
 	p := unsafe.Pointer(&m[head])
 	switch unit {
 	case 8:
