@@ -332,6 +332,10 @@ dir=/run/agent/$n
 mkdir -p "$dir"; cd /root
 exec 3<>"$dev" || exit 1
 end() {
+  # a command that has only just begun has not written its pid yet
+  while [ -n "$job" ] && [ ! -s "$dir/pid" ] && kill -0 "$job" 2>/dev/null; do
+    usleep 10000
+  done
   [ -s "$dir/pid" ] && kill -9 -"$(cat "$dir/pid")" 2>/dev/null
   [ -n "$job" ] && wait "$job" 2>/dev/null
   job=
