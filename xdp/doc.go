@@ -1,0 +1,31 @@
+// Package xdp sends and receives raw Ethernet frames through AF_XDP sockets,
+// one per receive queue of an interface. It knows frames and queues and nothing
+// of RoCE; the program in package bpf decides which packets arrive here.
+//
+// # Model
+//
+// Open attaches the program and gives a Port with one Socket per queue. Each
+// Socket has a UMEM of its own, so that a frame has one owner at a time and no
+// two queues share a free list, a lock or a cache line:
+//
+//	RX frames   FILL ring ─► kernel ─► RX ring ─► Recv ─► the caller ─► Release ─► FILL ring
+//	TX frames   free list ─► Reserve ─► the caller ─► Send, Flush ─► TX ring ─► kernel ─► completion ring ─► free list
+//
+// Sharing one UMEM among the queues would save memory only if frames moved
+// between them, and then they would need locks.
+//
+// A frame is 4096 bytes. A received frame holds 3840 bytes, since the kernel
+// keeps 256 before them; a longer packet arrives as 3840 bytes and the rest.
+//
+// # Concurrency
+//
+// Recv, Release, Reserve, Unreserve, Send, Flush, Reap and TXSpace of a Socket
+// belong to one goroutine at a time. Wait, Wake, Stats, Info and Close may be
+// called by any goroutine at any time.
+//
+// # Lifetime
+//
+// After Close every method fails and none faults. Close waits for a call in
+// progress, and for a goroutine that is between Reserve and Flush. Packets that
+// are with the caller then stay readable until they are released.
+package xdp

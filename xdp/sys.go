@@ -1,0 +1,85 @@
+package xdp
+
+// The system calls of AF_XDP, which x/sys/unix has constants and structs for
+// but no functions. This file and memory.go are the ones with unsafe code.
+
+import (
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func errnoOf(e unix.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
+}
+
+func setsockopt[T any](fd, opt int, v *T) error {
+	_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(opt),
+		uintptr(unsafe.Pointer(v)), unsafe.Sizeof(*v), 0)
+	return errnoOf(e)
+}
+
+// getsockopt returns how many bytes the kernel wrote: older kernels know
+// shorter structs.
+func getsockopt[T any](fd, opt int, v *T) (int, error) {
+	n := uint32(unsafe.Sizeof(*v))
+	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(opt),
+		uintptr(unsafe.Pointer(v)), uintptr(unsafe.Pointer(&n)), 0)
+	return int(n), errnoOf(e)
+}
+
+// umemReg registers mem as the UMEM of fd, in chunks of frameSize.
+func umemReg(fd int, mem []byte) error {
+	reg := unix.XDPUmemReg{
+		Addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))),
+		Len:  uint64(len(mem)),
+		Size: frameSize,
+	}
+	err := setsockopt(fd, unix.XDP_UMEM_REG, &reg)
+	runtime.KeepAlive(mem)
+	return err
+}
+
+// kickTX asks the kernel to look at the TX ring of fd.
+func kickTX(fd int) unix.Errno {
+	_, _, e := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	return e
+}
+
+// kickRX asks a sleeping zero-copy driver to look at the FILL ring of fd. It is
+// poll, not recvfrom, which AF_XDP sockets have only since Linux 5.11.
+func kickRX(fd int) {
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	unix.Syscall6(unix.SYS_POLL, uintptr(unsafe.Pointer(&p)), 1, 0, 0, 0, 0)
+}
+
+// channels is the part of struct ethtool_channels that the kernel fills in.
+type channels struct {
+	Cmd                                      uint32
+	MaxRx, MaxTx, MaxOther, MaxCombined      uint32
+	RxCount, TxCount, OtherCount, CombinedCt uint32
+}
+
+// ethtoolChannels asks the driver of ifname for its queue counts.
+func ethtoolChannels(ifname string) (ch channels, err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ch, err
+	}
+	defer unix.Close(fd)
+	ch.Cmd = unix.ETHTOOL_GCHANNELS
+	var req struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte // struct ifreq is longer than the pointer
+	}
+	copy(req.name[:len(req.name)-1], ifname)
+	req.data = unsafe.Pointer(&ch)
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	runtime.KeepAlive(&ch)
+	return ch, errnoOf(e)
+}
