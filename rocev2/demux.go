@@ -1,0 +1,35 @@
+package rocev2
+
+import (
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// find returns the QP with number n, on whichever worker it lives, or nil.
+// Packets come in runs, so it asks the one before first.
+func (w *Worker) find(n ib.QPN) *QP {
+	if q := w.last; q != nil && q.number == n && !q.dead.Load() {
+		return q
+	}
+	return w.port.qps.Get(uint32(n))
+}
+
+// admits checks what concerns the port: whether p may be for q at all. In
+// these cases nothing is answered (facts of IBA 9.6.1: a packet that fails
+// header validation is silently dropped).
+func (q *QP) admits(p *wire.Packet) wire.Verdict {
+	switch s := q.core.State(); {
+	case s != qp.RTR && s != qp.RTS && s != qp.SQD:
+		return wire.DropQPState
+	case p.Opcode == wire.CongestionNotify:
+		return wire.DropCNP // rates aren't controlled
+	case p.Opcode.Transport() != wire.RC:
+		return wire.DropTransport
+	case !p.PKey.Matches(ib.PKeyDefault): // C9-41
+		return wire.DropPKey
+	case !q.template.Matches(p): // Annex A17.9.2: a connection has two addresses
+		return wire.DropAddress
+	}
+	return wire.Accepted
+}

@@ -1,0 +1,48 @@
+package rocev2
+
+import "time"
+
+// OnChange sets the function that is called after addresses, routes, neighbours
+// or the link changed and paths have followed. It runs on a goroutine of the
+// Port, and delays the next change while it does.
+func (p *Port) OnChange(f func()) { p.onChange.Store(&f) }
+
+// noteChange is called by Net, on any goroutine.
+func (p *Port) noteChange() {
+	select {
+	case p.changed <- struct{}{}:
+	default: // it is noted already
+	}
+}
+
+// follow lets the QPs follow changes of the network, and asks again for next
+// hops that aren't known.
+func (p *Port) follow() {
+	defer close(p.stopped)
+	retry := time.NewTicker(retryResolve)
+	defer retry.Stop()
+	for {
+		select {
+		case <-p.stop:
+			return
+		case <-p.changed:
+			p.refresh()
+			if f := p.onChange.Load(); f != nil {
+				(*f)()
+			}
+		case <-retry.C:
+			if p.parked.Load() {
+				p.refresh()
+			}
+		}
+	}
+}
+
+// refreshIfChanged is follow for Manual ports.
+func (p *Port) refreshIfChanged() {
+	select {
+	case <-p.changed:
+		p.refresh()
+	default:
+	}
+}

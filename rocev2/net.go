@@ -1,0 +1,74 @@
+package rocev2
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// Net is the control plane of the interface under a Port: addresses, routes and
+// neighbours. One kind watches netlink; FixedNet is a table.
+type Net interface {
+	// GIDs returns the table: index → GID. An index never moves while the Port
+	// lives; a removed address leaves a zero GID in its place until the same
+	// address returns.
+	GIDs() []ib.GID
+	// Resolve gives the flow (MACs, VLAN, addresses) from sgid to dgid, or
+	// false while the next hop isn't known; it has then been asked for, and
+	// the function of Notify is called when something became known. An error
+	// says why there can be no flow.
+	Resolve(sgid, dgid ib.GID) (wire.Flow, bool, error)
+	// Notify sets the function that is called, on any goroutine, when
+	// addresses, routes, neighbours or the link changed. It must not block.
+	Notify(func())
+	MTU() int // of the interface, in bytes
+	Up() bool
+	Close() error
+}
+
+// FixedNet is a Net whose addresses never change and whose peers are all on the
+// link, with MAC addresses made from their GIDs.
+type FixedNet struct {
+	Addresses []ib.GID
+	LinkMTU   int // 0: 4200
+}
+
+// GIDs returns the addresses.
+func (n *FixedNet) GIDs() []ib.GID { return n.Addresses }
+
+// Resolve gives the flow from sgid to dgid.
+func (n *FixedNet) Resolve(sgid, dgid ib.GID) (wire.Flow, bool, error) {
+	for _, g := range n.Addresses {
+		if g == sgid {
+			return wire.Flow{SrcMAC: macOf(sgid), DstMAC: macOf(dgid), Src: sgid, Dst: dgid}, true, nil
+		}
+	}
+	return wire.Flow{}, false, fmt.Errorf("%v is not an address of this port", sgid)
+}
+
+// macOf makes a locally administered MAC address from a GID.
+func macOf(g ib.GID) (mac [6]byte) {
+	sum := sha256.Sum256(g[:])
+	mac[0] = 2
+	copy(mac[1:], sum[:])
+	return mac
+}
+
+// Notify is ignored: nothing changes.
+func (n *FixedNet) Notify(func()) {}
+
+// MTU returns the MTU of the link in bytes.
+func (n *FixedNet) MTU() int {
+	if n.LinkMTU == 0 {
+		return 4200
+	}
+	return n.LinkMTU
+}
+
+// Up returns true.
+func (n *FixedNet) Up() bool { return true }
+
+// Close does nothing.
+func (n *FixedNet) Close() error { return nil }

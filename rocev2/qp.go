@@ -1,0 +1,157 @@
+package rocev2
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// machine is a QP's protocol core, as its worker drives it.
+type machine interface {
+	State() qp.State
+	Modify(a *qp.Attr, mask qp.AttrMask, now clock.Time) error
+	Query() qp.Attr
+	SetPath(t *wire.Template)
+	Handle(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict
+	Plan(now clock.Time, p *qp.TxPacket, b *mem.Batch) bool
+	FrameRoom() int
+	OnlyAcks(now clock.Time) bool
+	Deadline() clock.Time
+	Expire(now clock.Time)
+}
+
+// QPInit is what a QP is created with.
+type QPInit struct {
+	PD             *mem.PD
+	SQ             qp.SendQueue
+	RQ             qp.RecvQueue
+	SendCQ, RecvCQ CQ
+	Caps           qp.Caps
+	SigAll         bool
+	OnEvent        func(qp.Event) // called by the worker; must not block
+	Trace          qp.Trace
+	Window         int    // most request packets in flight; 0: qp.DefaultWindow
+	Number         ib.QPN // 0: a random one; for simulations and tests
+}
+
+// QP is a QP of a Port. All methods may be called by any goroutine but from
+// within CQ.Push, OnEvent and Trace, which run under the worker's token: there,
+// only Number, Worker and Doorbell may.
+type QP struct {
+	number  ib.QPN
+	worker  *Worker
+	onEvent func(qp.Event)
+	dead    atomic.Bool // destroyed
+
+	// The worker's, under its token.
+	core           machine
+	sendCQ, recvCQ *cqBurst
+	template       wire.Template // of packets to the peer; also says what the peer's look like
+	path           path
+	side           uint8 // by which packets leave
+	where          uint8 // idle, isReady or isWaiting
+	patient        bool  // an acknowledgement may still wait a Step
+	next, prev     *QP   // in the list of where
+	timer          int   // index in the worker's timers
+
+	rung     atomic.Bool // it is among the doorbells
+	nextRung *QP
+}
+
+// errDestroyed is what calls on a destroyed QP return.
+var errDestroyed = errors.New("it was destroyed")
+
+// Number returns the QP's number.
+func (q *QP) Number() ib.QPN { return q.number }
+
+// Worker returns the QP's home worker: the one whose Poll makes it progress.
+func (q *QP) Worker() *Worker { return q.worker }
+
+// Modify changes attributes, as ibv_modify_qp. With AttrAV, the source GID index
+// must name an address, and both GIDs be of one kind; the path MTU must be at
+// most the Port's active one. A peer whose MAC address isn't known yet is no
+// error: it is asked for, and packets wait. On an error nothing has changed.
+func (q *QP) Modify(a *qp.Attr, mask qp.AttrMask) (err error) {
+	q.worker.control(func() { err = q.modify(a, mask) })
+	if err != nil {
+		return fmt.Errorf("%s: QP %v: %w", q.worker.port.Name(), q.number, err)
+	}
+	return nil
+}
+
+func (q *QP) modify(a *qp.Attr, mask qp.AttrMask) error {
+	if q.dead.Load() {
+		return errDestroyed
+	}
+	av, err := q.worker.port.checkAttr(a, mask)
+	if err != nil {
+		return err
+	}
+	attr := *a
+	attr.AV = av
+	if err := q.core.Modify(&attr, mask, clock.Now()); err != nil {
+		return err
+	}
+	switch {
+	case q.core.State() == qp.Reset:
+		q.forgetPath()
+	case mask&(qp.AttrAV|qp.AttrDestQPN) != 0:
+		q.findPath()
+	}
+	q.worker.activate(q)
+	return nil
+}
+
+// Query returns the QP's attributes.
+func (q *QP) Query() qp.Attr {
+	q.worker.token.Lock()
+	defer q.worker.token.Unlock()
+	return q.core.Query()
+}
+
+// Doorbell says that work was posted. Any goroutine.
+func (q *QP) Doorbell() {
+	q.worker.bells.ring(q)
+	q.worker.nudge()
+}
+
+// Destroy returns when nothing refers to the QP any more. No completion is
+// delivered afterwards.
+func (q *QP) Destroy() {
+	if !q.dead.CompareAndSwap(false, true) {
+		return
+	}
+	w := q.worker
+	w.port.qps.Delete(uint32(q.number))
+	// Under the token no Step runs, so that no memory operation, planned packet
+	// or completion of the QP is under way.
+	w.control(func() {
+		w.deactivate(q)
+		w.timers.remove(q)
+		if w.last == q {
+			w.last = nil
+		}
+		delete(w.qps, q)
+		w.load.Add(-1)
+		w.detach(q.sendCQ)
+		w.detach(q.recvCQ)
+	})
+}
+
+// Complete implements qp.Host.
+func (q *QP) Complete(cq qp.CompletionQueue, c *qp.Completion) {
+	q.worker.complete(cq.(*cqBurst), c)
+}
+
+// Notify implements qp.Host.
+func (q *QP) Notify(_ *qp.QP, e qp.Event) {
+	if q.onEvent != nil {
+		q.onEvent(e)
+	}
+}

@@ -1,0 +1,252 @@
+package rocev2
+
+import (
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// planned is a packet whose payload may still have to be gathered.
+type planned struct {
+	pkt   qp.TxPacket
+	frame TxFrame
+	q     *QP
+}
+
+// reserved is a frame with room for a packet, not used yet.
+type reserved struct {
+	frame TxFrame
+	side  *side // nil: none is reserved
+	room  int   // as asked for
+}
+
+// step is one round. The caller holds the token. Its work is bounded, whatever
+// peers and posters do: a burst each way and side, and as many timers.
+func (w *Worker) step(now clock.Time) (worked bool) {
+	w.now = now
+	w.bells.take(func(q *QP) {
+		w.activate(q)
+		worked = true
+	})
+	w.reclaim()
+	for i := range w.sides {
+		worked = w.receive(uint8(i), now) || worked
+	}
+	worked = w.takeLoans(now) || worked
+	w.publish() // before sending: programs may wait for what arrived
+	worked = w.expire(now) || worked
+	for i := range w.sides {
+		worked = w.transmit(&w.sides[i], now) || worked
+	}
+	w.publish()
+	return worked
+}
+
+// receive takes a burst of frames from a side.
+func (w *Worker) receive(from uint8, now clock.Time) bool {
+	link := w.sides[from].link
+	n := link.Recv(w.rx[:])
+	if n == 0 {
+		return false
+	}
+	kept := 0
+	for i := range n {
+		f := &w.rx[i]
+		w.traffic.rcvdPkts++
+		w.traffic.rcvdBytes += uint64(f.Len())
+		if w.takeFrame(f, from, now) {
+			w.rx[kept] = *f
+			kept++
+		}
+	}
+	w.batch.Run() // before the frames may go
+	link.Release(w.rx[:kept])
+	w.passOn()
+	return true
+}
+
+// takeFrame handles a received frame. It reports false if the frame was lent to
+// another worker, which then judges it.
+func (w *Worker) takeFrame(f *RxFrame, from uint8, now clock.Time) bool {
+	v := wire.Parse(&w.pkt, &f.Frame)
+	if v == wire.Accepted {
+		switch q := w.find(w.pkt.DestQP); {
+		case q == nil:
+			v = wire.DropNoQP
+		case q.worker == w:
+			v = w.deliver(q, &w.pkt, now)
+		case w.lend(q.worker, f, from):
+			return false
+		default:
+			v = wire.DropHandover
+		}
+	}
+	w.judge(f, v)
+	return true
+}
+
+// judge sets what became of a frame, and counts it.
+func (w *Worker) judge(f *RxFrame, v wire.Verdict) {
+	f.Verdict = v
+	w.drops[v]++
+}
+
+// deliver gives a packet to its QP, which lives here.
+func (w *Worker) deliver(q *QP, p *wire.Packet, now clock.Time) wire.Verdict {
+	w.last = q
+	if v := q.admits(p); v != wire.Accepted {
+		return v
+	}
+	if w.batch.Free() < qp.HandleOps {
+		w.batch.Run()
+	}
+	v := q.core.Handle(p, now, w.batch)
+	if w.batch.Immediate() {
+		w.batch.Run()
+	}
+	w.activate(q)
+	return v
+}
+
+// expire lets timers run out, at most a burst of them.
+func (w *Worker) expire(now clock.Time) (worked bool) {
+	for range burst {
+		q := w.timers.due(now)
+		if q == nil {
+			break
+		}
+		q.core.Expire(now)
+		w.activate(q)
+		worked = true
+	}
+	return worked
+}
+
+// activate puts q in the line of those who may send.
+func (w *Worker) activate(q *QP) {
+	if q.where != idle || q.dead.Load() {
+		return
+	}
+	q.where = isReady
+	q.patient = true
+	w.sides[q.side].ready.push(q)
+}
+
+// deactivate takes q out of the line. Its deadline says when it is back.
+func (w *Worker) deactivate(q *QP) {
+	s := &w.sides[q.side]
+	switch q.where {
+	case isReady:
+		s.ready.remove(q)
+	case isWaiting:
+		s.waiting.remove(q)
+	}
+	q.where = idle
+}
+
+// transmit lets the QPs of a side have their turns until a burst is made, no
+// one has anything to send, or there is no room to send.
+func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
+	for q := s.waiting.head; q != nil; q = s.waiting.head {
+		s.waiting.remove(q) // it waited its Step
+		q.where = isReady
+		s.ready.push(q)
+	}
+	s.full = false
+	sent := 0
+	for sent < burst && !s.full && s.ready.head != nil {
+		sent += w.turn(s, s.ready.head, now, min(quantum, burst-sent))
+	}
+	w.dispatch()
+	w.cancelSpare()
+	if sent == 0 {
+		return false
+	}
+	if err := s.link.Flush(); err != nil {
+		w.linkFailed(s, err)
+	}
+	return true
+}
+
+// turn lets q send up to n packets, and puts it where it belongs then.
+func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
+	if w.mayWait(q, now) {
+		w.deactivate(q)
+		q.where, q.patient = isWaiting, false
+		s.waiting.push(q)
+		return 0
+	}
+	for sent < n {
+		if w.batch.Free() < qp.PlanOps {
+			w.dispatch()
+		}
+		if !w.reserve(s, q.core.FrameRoom()) {
+			s.full = true // q stays the first in line
+			return sent
+		}
+		slot := &w.tx[w.ntx]
+		slot.pkt.Frame = w.spare.frame.Frame
+		if !q.core.Plan(now, &slot.pkt, w.batch) {
+			w.deactivate(q)
+			w.timers.set(q, q.core.Deadline())
+			return sent
+		}
+		slot.frame, slot.q = w.spare.frame, q
+		w.spare.side = nil
+		w.ntx++
+		sent++
+		if w.ntx == burst || w.batch.Immediate() {
+			w.dispatch()
+		}
+	}
+	s.ready.remove(q)
+	s.ready.push(q)
+	return sent
+}
+
+// mayWait reports whether q's acknowledgement should wait for the next Step, to
+// share the kick of an answer: only while the worker's goroutine stands by to
+// run that Step if the poller doesn't, and once.
+func (w *Worker) mayWait(q *QP, now clock.Time) bool {
+	return q.patient && w.rest.Load() == standby && w.leased.Load() > int64(now) && q.core.OnlyAcks(now)
+}
+
+// reserve sees that a frame with room for n bytes is to be had.
+func (w *Worker) reserve(s *side, n int) bool {
+	if w.spare.side == s && w.spare.room >= n {
+		return true
+	}
+	w.cancelSpare()
+	if !s.link.Reserve(&w.spare.frame, n) {
+		return false
+	}
+	w.spare.side, w.spare.room = s, n
+	return true
+}
+
+func (w *Worker) cancelSpare() {
+	if s := w.spare.side; s != nil {
+		s.link.Cancel(&w.spare.frame)
+		w.spare.side = nil
+	}
+}
+
+// dispatch fetches the payloads of the planned packets and sends those that
+// came to be.
+func (w *Worker) dispatch() {
+	w.batch.Run()
+	for i := range w.ntx {
+		slot := &w.tx[i]
+		link := w.sides[slot.q.side].link
+		if slot.pkt.Void {
+			link.Cancel(&slot.frame)
+			continue
+		}
+		slot.frame.Frame = slot.pkt.Frame
+		slot.q.template.Seal(&slot.frame.Frame)
+		w.traffic.sentPkts++
+		w.traffic.sentBytes += uint64(slot.frame.Len())
+		link.Send(&slot.frame)
+	}
+	w.ntx = 0
+}

@@ -1,0 +1,245 @@
+package rocev2
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+const (
+	// burst is how many frames a Step receives, and how many it sends, on each side.
+	burst = 64
+	// quantum is how many packets a QP sends before the next one has its turn.
+	quantum = 16
+	// batchOps is room for a burst of packets with a few pieces each.
+	batchOps = 512
+	// lease is how long after a Poll the worker's goroutine leaves the Link to
+	// the poller.
+	lease = 50 * time.Microsecond
+	// defaultSpin is how long an idle worker looks again before it sleeps.
+	defaultSpin = 20 * time.Microsecond
+)
+
+// Worker runs the QPs of one queue. Whoever holds its token may run a Step: the
+// goroutine of the worker, a poller, or the caller of a Manual port.
+type Worker struct {
+	port  *Port
+	index int
+	line  Link // the wire side's, for Wait and Wake
+
+	token    sync.Mutex // guards all down to the blank line
+	now      clock.Time // of the Step that runs, or the last one
+	sides    [2]side
+	batch    *mem.Batch
+	pkt      wire.Packet // the packet being handled
+	rx       [burst]RxFrame
+	tx       [burst]planned
+	ntx      int // packets in tx
+	spare    reserved
+	last     *QP // who got the last packet
+	qps      map[*QP]struct{}
+	timers   timers
+	bursts   map[CQ]*cqBurst
+	dirty    []*cqBurst
+	in, out  []*handover // by the other worker's index
+	lent     int         // frames in out
+	counters qp.Counters
+	traffic  traffic
+	drops    [wire.NumVerdicts]uint64
+
+	bells   doorbells
+	leased  atomic.Int64  // clock.Time at which the poller's lease ends
+	rest    atomic.Uint32 // awake, asleep or standby
+	closed  atomic.Bool
+	load    atomic.Int32          // QPs
+	failure atomic.Pointer[error] // what the Link died of
+	done    chan struct{}
+	spin    time.Duration
+}
+
+// Worker.rest: what the worker's goroutine does.
+const (
+	awake   uint32 = iota
+	asleep         // waits for frames, doorbells and the deadline
+	standby        // waits for the end of the poller's lease
+)
+
+// side is a way in and out: the wire, or the loop to the Port's own addresses.
+type side struct {
+	link Link
+	ready
+	waiting ready // QPs whose acknowledgement waits a Step
+	full    bool  // the last Reserve failed
+}
+
+const (
+	sideWire uint8 = iota
+	sideLoop
+)
+
+type traffic struct{ sentPkts, rcvdPkts, sentBytes, rcvdBytes uint64 }
+
+func newWorker(p *Port, index int, link, loop Link) *Worker {
+	w := &Worker{
+		port: p, index: index, line: link, batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
+		bursts: make(map[CQ]*cqBurst), done: make(chan struct{}), spin: p.cfg.Spin,
+	}
+	w.sides[sideWire].link, w.sides[sideLoop].link = link, loop
+	if w.spin == 0 {
+		w.spin = defaultSpin
+	}
+	return w
+}
+
+// Index returns the number of the worker's queue.
+func (w *Worker) Index() int { return w.index }
+
+// Poll runs a Step on the calling goroutine unless another runs one, and renews
+// the poller's lease: while it lives, the worker's goroutine leaves the Link
+// alone (DESIGN decision 8). On a Manual port it does nothing.
+func (w *Worker) Poll() {
+	if w.port.cfg.Manual {
+		return
+	}
+	now := clock.Now()
+	w.leased.Store(int64(now.Add(lease)))
+	if !w.token.TryLock() {
+		return
+	}
+	worked := !w.closed.Load() && w.step(now)
+	w.token.Unlock()
+	// A goroutine that sleeps for frames knows nothing of this lease, nor of
+	// what the Step has left to do. A Step without work changed nothing.
+	if worked && w.rest.Load() == asleep {
+		w.wake()
+	}
+}
+
+// EndLease says that no one polls any more, so that the worker's goroutine
+// takes over at once instead of at the lease's end. Call it before sleeping on
+// a completion channel.
+func (w *Worker) EndLease() {
+	w.leased.Store(0)
+	if w.rest.Load() == standby {
+		w.wake()
+	}
+}
+
+// Step is one round, for Manual ports: receive, handle, plan, send. It reports
+// whether it did anything.
+func (w *Worker) Step(now clock.Time) bool {
+	w.port.refreshIfChanged()
+	w.token.Lock()
+	defer w.token.Unlock()
+	return !w.closed.Load() && w.step(now)
+}
+
+// Deadline is when Step has something to do even if nothing arrives: now at the
+// latest if it has something to do already.
+func (w *Worker) Deadline() clock.Time {
+	w.token.Lock()
+	defer w.token.Unlock()
+	return w.deadline()
+}
+
+func (w *Worker) deadline() clock.Time {
+	for i := range w.sides {
+		s := &w.sides[i]
+		if s.waiting.n > 0 || s.ready.n > 0 && !s.full {
+			return w.now
+		}
+	}
+	if w.hasWork() {
+		return w.now
+	}
+	return w.timers.next()
+}
+
+// hasWork reports whether others left work since the last Step.
+func (w *Worker) hasWork() bool { return w.bells.any() || w.hasLoans() }
+
+// run is the worker's goroutine.
+func (w *Worker) run() {
+	defer close(w.done)
+	liveWorkers.Add(1)
+	defer liveWorkers.Add(-1)
+	var busy clock.Time // when a Step did something last
+	for !w.closed.Load() {
+		now := clock.Now()
+		if end := clock.Time(w.leased.Load()); end > now {
+			w.sleep(standby, end)
+			continue
+		}
+		worked, deadline := w.round(now)
+		switch {
+		case worked:
+			busy = now
+		case now.Sub(busy) < w.spin && maySpin():
+		default:
+			w.sleep(asleep, deadline)
+		}
+	}
+}
+
+func (w *Worker) round(now clock.Time) (worked bool, deadline clock.Time) {
+	w.token.Lock()
+	defer w.token.Unlock()
+	if w.closed.Load() {
+		return false, now
+	}
+	return w.step(now), w.deadline()
+}
+
+// liveWorkers counts the goroutines of all workers of the process.
+var liveWorkers atomic.Int32
+
+// maySpin reports whether a spinning worker leaves a thread to run Go on to
+// everyone else.
+func maySpin() bool { return runtime.GOMAXPROCS(0) > int(liveWorkers.Load()) }
+
+// sleep announces how the goroutine rests, looks once more for what came in
+// before that was seen, and waits.
+func (w *Worker) sleep(how uint32, until clock.Time) {
+	w.rest.Store(how)
+	stay := how == standby || !w.hasWork() && w.leased.Load() <= int64(clock.Now())
+	if stay && !w.closed.Load() {
+		// A dead Link may call itself ready for ever.
+		w.line.Wait(until, how == asleep && w.failure.Load() == nil)
+	}
+	w.rest.Store(awake)
+}
+
+// nudge sees to a Step soon. It wakes the goroutine only if it sleeps without a
+// timer that ends as soon as a poller's lease.
+func (w *Worker) nudge() {
+	if w.rest.Load() == asleep {
+		w.wake()
+	}
+}
+
+func (w *Worker) wake() { w.line.Wake() }
+
+// control runs f under the token and sees that what it caused is done.
+func (w *Worker) control(f func()) {
+	w.token.Lock()
+	f()
+	w.token.Unlock()
+	w.nudge()
+}
+
+// stop ends the goroutine. No Step runs afterwards.
+func (w *Worker) stop() {
+	w.closed.Store(true)
+	w.wake()
+	if !w.port.cfg.Manual {
+		<-w.done
+	}
+	w.token.Lock() // until a poller's Step is over
+	defer w.token.Unlock()
+}
