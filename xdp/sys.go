@@ -53,8 +53,8 @@ func kickTX(fd int) unix.Errno {
 // kickRX asks a sleeping zero-copy driver to look at the FILL ring of fd. It is
 // poll, not recvfrom, which AF_XDP sockets have only since Linux 5.11.
 func kickRX(fd int) {
-	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-	unix.Syscall6(unix.SYS_POLL, uintptr(unsafe.Pointer(&p)), 1, 0, 0, 0, 0)
+	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	_, _ = unix.Ppoll(p[:], &unix.Timespec{}, nil)
 }
 
 // channels is the part of struct ethtool_channels that the kernel fills in.
