@@ -11,7 +11,7 @@ import (
 
 // Options are how a device is opened. The zero value works.
 type Options struct {
-	Name     string  // of the device; empty: the interface's
+	Name     string  // of the device; empty: that of the Port, or of the interface
 	NodeGUID ib.GUID // 0: made from the interface's MAC address, as rxe does
 }
 
@@ -35,16 +35,18 @@ type Device struct {
 type set[T comparable] map[T]struct{}
 
 // OpenPort makes a Device of a Port, which the Device then owns.
-func OpenPort(p *rocev2.Port, o Options) (*Device, error) {
-	return newDevice(portEngine{p}, o), nil
-}
+func OpenPort(p *rocev2.Port, o Options) *Device { return newDevice(portEngine{p}, o) }
 
 func newDevice(e engine, o Options) *Device {
+	if o.Name == "" {
+		o.Name = e.Name()
+	}
 	d := &Device{
 		name: o.Name, guid: o.NodeGUID, engine: e,
 		pds: set[*PD]{}, mrs: set[*MR]{}, cqs: set[*CQ]{}, qps: set[*QP]{}, channels: set[*CompChannel]{},
 	}
 	d.events.init()
+	d.watchPort()
 	return d
 }
 
@@ -105,6 +107,7 @@ func (d *Device) Close() error {
 	}
 	d.closed = true
 	qps, mrs, channels := keys(d.qps), keys(d.mrs), keys(d.channels)
+	clear(d.mrs)
 	d.mu.Unlock()
 
 	for _, q := range qps {

@@ -4,13 +4,20 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
 )
 
 // engine is what does the work under a Device: a Port in this process.
 type engine interface {
+	Name() string
 	Keys() *mem.Table
 	GIDs() []ib.GID
 	ActiveMTU() ib.MTU
+	State() ib.PortState
+	Err() error
+	OnChange(func())
+	Counters() rocev2.Counters
+	Drops() [wire.NumVerdicts]uint64
 	Barrier()
 	Close() error
 	createQP(i rocev2.QPInit) (engineQP, error)

@@ -25,6 +25,7 @@ type QP struct {
 	pd     *PD
 	init   QPInitAttr
 	num    ib.QPN
+	psn    ib.PSN // the first that it sends, unless Modify says another
 	engine engineQP
 	poller poller
 	state  atomic.Uint32 // the QPState that Modify left it in; an error may have moved it to ERR since
@@ -48,7 +49,7 @@ func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 	if err := checkInit(d, &i); err != nil {
 		return nil, err
 	}
-	q := &QP{dev: d, pd: p, init: i, sq: newSendQueue(i.Caps), rq: newRecvQueue(i.Caps)}
+	q := &QP{dev: d, pd: p, psn: randomPSN(), init: i, sq: newSendQueue(i.Caps), rq: newRecvQueue(i.Caps)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := q.checkParents(); err != nil {

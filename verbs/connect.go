@@ -1,0 +1,103 @@
+package verbs
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/urxe/urxe/ib"
+)
+
+// Endpoint is what the peer of a QP has to know of it. Programs exchange it by any means they like, over TCP for instance.
+type Endpoint struct {
+	LID ib.LID // 0 on Ethernet
+	QPN ib.QPN
+	PSN ib.PSN // of the first packet that the QP sends
+	GID ib.GID
+}
+
+func (e Endpoint) String() string {
+	return fmt.Sprintf("LID 0x%04x, QPN %v, PSN %v, GID %v", uint16(e.LID), e.QPN, e.PSN, e.GID)
+}
+
+// ConnectOptions are the attributes of a connection. The zero value gives what ibv_rc_pingpong uses, with more READs and
+// atomics in flight, and no rights for the peer.
+type ConnectOptions struct {
+	GIDIndex        int
+	Access          Access // what the peer may do: RemoteWrite, RemoteRead, RemoteAtomic
+	PathMTU         ib.MTU // 0: 1024, or the active MTU when that is less; both sides must agree
+	MaxRdAtomic     uint8  // READs and atomics outstanding at the peer; 0: 16
+	MaxDestRdAtomic uint8  // READs and atomics that the peer may have outstanding here; 0: 16
+	MinRNRTimer     uint8  // how long a peer is asked to wait for a receive; 0: code 12, 0.64 ms
+	Timeout         uint8  // for an acknowledgement: 4.096 µs × 2^n; 0: 14, 67 ms
+	RetryCnt        uint8  // 0: 7
+	RNRRetry        uint8  // 0: 7, for ever
+	TClass          uint8
+	FlowLabel       uint32
+}
+
+func (o *ConnectOptions) defaults(active ib.MTU) {
+	for _, d := range []struct {
+		v *uint8
+		n uint8
+	}{
+		{&o.MaxRdAtomic, 16}, {&o.MaxDestRdAtomic, 16}, {&o.MinRNRTimer, 12}, {&o.Timeout, 14}, {&o.RetryCnt, 7}, {&o.RNRRetry, 7},
+	} {
+		if *d.v == 0 {
+			*d.v = d.n
+		}
+	}
+	if o.PathMTU == 0 {
+		o.PathMTU = min(ib.MTU1024, active)
+	}
+}
+
+// randomPSN returns a first PSN that can't be guessed.
+func randomPSN() ib.PSN {
+	var b [4]byte
+	rand.Read(b[:])
+	return ib.PSN(binary.NativeEndian.Uint32(b[:]) & 0xffffff)
+}
+
+// Endpoint returns what the peer has to know when it reaches this QP by the GID at the index.
+func (q *QP) Endpoint(gidIndex int) (Endpoint, error) {
+	g, err := q.dev.QueryGID(gidIndex)
+	return Endpoint{QPN: q.num, PSN: q.psn, GID: g}, err
+}
+
+// ToInit moves the QP from RESET to INIT, where receives may be posted.
+func (q *QP) ToInit(o ConnectOptions) error {
+	return q.Modify(QPAttr{State: StateInit, Port: 1, Access: o.Access}, AttrState|AttrPKeyIndex|AttrPort|AttrAccess)
+}
+
+// ToRTR moves the QP from INIT to RTR, where it answers its peer.
+func (q *QP) ToRTR(peer Endpoint, o ConnectOptions) error {
+	o.defaults(q.dev.engine.ActiveMTU())
+	return q.Modify(QPAttr{
+		State: StateRTR, PathMTU: o.PathMTU, DestQPN: peer.QPN, RQPSN: peer.PSN,
+		MaxDestRdAtomic: o.MaxDestRdAtomic, MinRNRTimer: o.MinRNRTimer,
+		AV: AV{DGID: peer.GID, SGIDIndex: uint8(o.GIDIndex), Port: 1, TClass: o.TClass, FlowLabel: o.FlowLabel},
+	}, AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN|AttrMaxDestRdAtomic|AttrMinRNRTimer)
+}
+
+// ToRTS moves the QP from RTR to RTS, where it sends too. Its first PSN is the one that Endpoint tells.
+func (q *QP) ToRTS(o ConnectOptions) error {
+	o.defaults(q.dev.engine.ActiveMTU())
+	return q.Modify(QPAttr{
+		State: StateRTS, SQPSN: q.psn, Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry, MaxRdAtomic: o.MaxRdAtomic,
+	}, AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic)
+}
+
+// Connect moves the QP from RESET or INIT to RTS, connected with peer. A peer may send as soon as its own side is in
+// RTS: post receives in INIT (ToInit) when the first message must not wait for them.
+func (q *QP) Connect(peer Endpoint, o ConnectOptions) error {
+	if QPState(q.state.Load()) == StateReset {
+		if err := q.ToInit(o); err != nil {
+			return err
+		}
+	}
+	if err := q.ToRTR(peer, o); err != nil {
+		return err
+	}
+	return q.ToRTS(o)
+}

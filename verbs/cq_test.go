@@ -1,0 +1,250 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/urxe/urxe/rocev2/qp"
+)
+
+func (c *CQ) push(cs ...qp.Completion) bool { return (*sink)(c).Push(cs) }
+
+func TestPollOrderAndFields(t *testing.T) {
+	b := newBench(t)
+	cq := must(b.dev.CreateCQ(5, nil))
+	in := qp.Completion{ID: 1, ByteLen: 2, Imm: 3, QPN: 4, SrcQP: 5, Status: 0, Opcode: WCRecv, Flags: WCWithImm, Solicited: true}
+	want := WC{ID: 1, ByteLen: 2, Imm: 3, QPN: 4, SrcQP: 5, Opcode: WCRecv, Flags: WCWithImm, Solicited: true}
+	wcs := make([]WC, 3)
+	for round := range uint64(10) { // around the ring
+		in.ID, want.ID = round, round
+		cq.push(in, completion(100), completion(101), completion(102))
+		if n := cq.Poll(wcs); n != 3 || wcs[0] != want || wcs[1].ID != 100 || wcs[2].ID != 101 {
+			t.Fatalf("round %d: %d %+v", round, n, wcs)
+		}
+		if n := cq.Poll(wcs); n != 1 || wcs[0].ID != 102 {
+			t.Fatalf("round %d: %d %+v", round, n, wcs)
+		}
+	}
+	if cq.Poll(wcs) != 0 || cq.Poll(nil) != 0 {
+		t.Error("an empty CQ gave something")
+	}
+}
+
+func TestPollRunsTheWorkers(t *testing.T) {
+	b := newBench(t)
+	q1, _ := b.qp(DefaultCaps, StateRTS)
+	q2, _ := b.qp(DefaultCaps, StateRTS)
+	b.engine.worker.step = func() { b.cq.push(completion(1)) }
+	wcs := make([]WC, 4)
+	if n := b.cq.Poll(wcs); n != 1 || b.engine.worker.polls.Load() != 1 {
+		t.Errorf("%d completions after %d runs of the one worker", n, b.engine.worker.polls.Load())
+	}
+	q1.Destroy()
+	b.cq.Poll(wcs)
+	q2.Destroy()
+	if b.cq.Poll(wcs); b.engine.worker.polls.Load() != 2 {
+		t.Errorf("the worker ran %d times, want 2: the CQ has no QPs any more", b.engine.worker.polls.Load())
+	}
+}
+
+func TestOverrun(t *testing.T) {
+	b := newBench(t)
+	ch := must(b.dev.CreateCompChannel())
+	cq := must(b.dev.CreateCQ(3, ch))
+	cq.ReqNotify(true)
+	if !cq.push(completion(1), completion(2), completion(3)) || cq.Err() != nil {
+		t.Fatal("a CQ of depth 3 takes 3")
+	}
+	if cq.push(completion(4)) || cq.push(completion(5)) {
+		t.Fatal("and no more")
+	}
+	if err := cq.Err(); !errors.Is(err, ErrCQOverrun) {
+		t.Error(err)
+	}
+	if e := <-b.dev.Events(); e.Type != EventCQErr || e.CQ != cq {
+		t.Errorf("event %v", e)
+	}
+	if got, err := ch.TryWait(); got != cq || err != nil {
+		t.Errorf("who waits for completions must learn of the overrun: %v, %v", got, err)
+	}
+	wcs := make([]WC, 9)
+	if n := cq.Poll(wcs); n != 3 || wcs[2].ID != 3 {
+		t.Errorf("polled %d, want what was there before", n)
+	}
+	if cq.push(completion(6)) {
+		t.Error("an overrun CQ takes nothing any more")
+	}
+	select {
+	case e := <-b.dev.Events():
+		t.Errorf("a second event: %v", e)
+	default:
+	}
+}
+
+func TestArm(t *testing.T) {
+	b := newBench(t)
+	ch := must(b.dev.CreateCompChannel())
+	cq := must(b.dev.CreateCQ(1024, ch))
+	plain, solicited, failed := completion(1), completion(2), completion(3)
+	solicited.Solicited = true
+	failed.Status, failed.Solicited = RetryExcErr, true
+	fires := func() bool {
+		got, err := ch.TryWait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got == cq
+	}
+	for _, c := range []struct {
+		name string
+		arm  []bool // ReqNotify's argument
+		push qp.Completion
+		want bool
+	}{
+		{"not armed", nil, solicited, false},
+		{"armed", []bool{false}, plain, true},
+		{"one event only", nil, plain, false},
+		{"solicited only, plain", []bool{true}, plain, false},
+		{"still armed", nil, solicited, true},
+		{"solicited only, error", []bool{true}, failed, true},
+		{"all wins over solicited", []bool{true, false}, plain, true},
+		{"solicited doesn't weaken all", []bool{false, true}, plain, true},
+	} {
+		for _, s := range c.arm {
+			if err := cq.ReqNotify(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if cq.push(c.push); fires() != c.want {
+			t.Errorf("%s: event %v, want %v", c.name, !c.want, c.want)
+		}
+	}
+	cq.push(plain)
+	if cq.ReqNotify(false); fires() {
+		t.Error("completions that are there already raise no event")
+	}
+	none := must(b.dev.CreateCQ(1, nil))
+	if err := none.ReqNotify(false); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a CQ without channel: %v", err)
+	}
+}
+
+func TestEventsOfOneCQMerge(t *testing.T) {
+	b := newBench(t)
+	ch := must(b.dev.CreateCompChannel())
+	cqs := []*CQ{must(b.dev.CreateCQ(99, ch)), must(b.dev.CreateCQ(99, ch)), must(b.dev.CreateCQ(99, ch))}
+	for range 5 {
+		for _, c := range cqs {
+			c.ReqNotify(false)
+			c.push(completion(0))
+		}
+	}
+	for i, want := range cqs {
+		if got, _ := ch.TryWait(); got != want {
+			t.Errorf("event %d is of another CQ", i)
+		}
+	}
+	if got, _ := ch.TryWait(); got != nil {
+		t.Error("an event too many")
+	}
+	cqs[0].ReqNotify(false)
+	cqs[0].push(completion(0))
+	if err := cqs[0].Destroy(); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := ch.TryWait(); got != nil {
+		t.Error("an event of a CQ that was destroyed")
+	}
+}
+
+// No wake-up is lost between arming, the last poll and waiting, whatever the timing.
+func TestNoLostWakeups(t *testing.T) {
+	const total = 20000
+	b := newBench(t)
+	ch := must(b.dev.CreateCompChannel())
+	cq := must(b.dev.CreateCQ(total, ch))
+	go func() {
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := 0; i < total; {
+			n := min(1+r.IntN(3), total-i)
+			for range n {
+				cq.push(completion(uint64(i)))
+				i++
+			}
+			for range r.IntN(3) {
+				runtime.Gosched()
+			}
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	wcs := make([]WC, 7)
+	next := uint64(0)
+	for next < total {
+		cq.ReqNotify(false)
+		got := 0
+		for n := cq.Poll(wcs); n > 0; n = cq.Poll(wcs) {
+			for _, wc := range wcs[:n] {
+				if wc.ID != next {
+					t.Fatalf("completion %d, want %d", wc.ID, next)
+				}
+				next++
+			}
+			got += n
+		}
+		if got == 0 && next < total {
+			if _, err := ch.Wait(ctx); err != nil {
+				t.Fatalf("after %d of %d: %v", next, total, err)
+			}
+		}
+	}
+}
+
+func TestWaitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		ch := must(b.dev.CreateCompChannel())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := ch.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("deadline: %v", err)
+		}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if _, err := ch.Wait(t.Context()); !errors.Is(err, ErrClosed) {
+					t.Errorf("close: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		b.dev.Close()
+		wg.Wait()
+		<-ch.Ready()
+	})
+}
+
+func TestPollAllocatesNothing(t *testing.T) {
+	b := newBench(t)
+	b.qp(DefaultCaps, StateRTS)
+	ch := must(b.dev.CreateCompChannel())
+	cq := must(b.dev.CreateCQ(16, ch))
+	cs := []qp.Completion{completion(1), completion(2)}
+	wcs := make([]WC, 4)
+	if n := testing.AllocsPerRun(1000, func() {
+		cq.ReqNotify(false)
+		(*sink)(cq).Push(cs)
+		ch.TryWait()
+		cq.Poll(wcs)
+		cq.Poll(wcs)
+		b.cq.Poll(wcs)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

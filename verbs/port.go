@@ -1,0 +1,92 @@
+package verbs
+
+import (
+	"slices"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/rocev2"
+)
+
+// PortAttr are the attributes of the port of a device, as ibv_port_attr has them.
+type PortAttr struct {
+	State       ib.PortState
+	MaxMTU      ib.MTU // of any device of this kind
+	ActiveMTU   ib.MTU // the greatest path MTU that the interface's MTU has room for; 0: not even 256
+	GIDTableLen int
+	PKeyTable   []ib.PKey
+	MaxMsgSize  uint64 // bytes of a message
+	LinkLayer   string
+}
+
+// QueryPort returns the attributes of the port.
+func (d *Device) QueryPort() PortAttr {
+	return PortAttr{
+		State: d.engine.State(), MaxMTU: ib.MTU4096, ActiveMTU: d.engine.ActiveMTU(), GIDTableLen: len(d.engine.GIDs()),
+		PKeyTable: []ib.PKey{ib.PKeyDefault}, MaxMsgSize: maxMessage, LinkLayer: "Ethernet",
+	}
+}
+
+// GIDs returns the GID table. An index always means the same address; an address that was removed leaves a zero GID.
+func (d *Device) GIDs() []ib.GID { return slices.Clone(d.engine.GIDs()) }
+
+// QueryGID returns the GID at an index of the table.
+func (d *Device) QueryGID(index int) (ib.GID, error) {
+	gids := d.engine.GIDs()
+	if index < 0 || index >= len(gids) || gids[index].IsZero() {
+		return ib.GID{}, d.errorf("%w: no GID at index %d (the table: %s)", ErrInvalid, index, listGIDs(gids))
+	}
+	return gids[index], nil
+}
+
+// listGIDs lists a GID table for errors.
+func listGIDs(gids []ib.GID) string {
+	var s string
+	for i, g := range gids {
+		if !g.IsZero() {
+			s += ", " + itoa(i) + ": " + g.String()
+		}
+	}
+	if s == "" {
+		return "empty: the interface has no address, or is down"
+	}
+	return s[2:]
+}
+
+// Counters returns what the device sent, received and met, under the names of the counters of rxe.
+func (d *Device) Counters() rocev2.Counters { return d.engine.Counters() }
+
+// portState is what port events are made from.
+type portState struct {
+	state ib.PortState
+	gids  []ib.GID
+	dead  bool
+}
+
+func (d *Device) portState() portState {
+	return portState{d.engine.State(), slices.Clone(d.engine.GIDs()), d.engine.Err() != nil}
+}
+
+// watchPort raises port events from now on.
+func (d *Device) watchPort() {
+	was := d.portState()
+	d.engine.OnChange(func() {
+		now := d.portState()
+		if now.dead && !was.dead {
+			d.events.push(Event{Type: EventDeviceFatal})
+		}
+		if now.state != was.state {
+			d.events.push(Event{Type: stateEvent(now.state)})
+		}
+		if !slices.Equal(now.gids, was.gids) {
+			d.events.push(Event{Type: EventGIDChange})
+		}
+		was = now
+	})
+}
+
+func stateEvent(s ib.PortState) EventType {
+	if s == ib.PortActive {
+		return EventPortActive
+	}
+	return EventPortErr
+}
