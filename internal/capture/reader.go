@@ -80,6 +80,9 @@ func (r *Reader) Next() (*Packet, error) {
 	return p, err
 }
 
+// Buffered returns the bytes that can be read without waiting for the source.
+func (r *Reader) Buffered() int { return r.r.Buffered() }
+
 // Close closes the file that Open opened.
 func (r *Reader) Close() error { return r.close() }
 

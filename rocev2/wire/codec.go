@@ -2,32 +2,24 @@ package wire
 
 import "github.com/urxe/urxe/ib"
 
-// BTH (IBA 9.2):
+// BTH (IBA 9.2), three words:
 //
-//	0       opcode
-//	1       SE 0x80, M 0x40, pad count 0x30, TVer 0x0f
-//	2..3    P_Key
-//	4       FECN 0x80, BECN 0x40, reserved
-//	5..7    destination QP
-//	8       AckReq 0x80, reserved
-//	9..11   PSN
+//	opcode 8 · SE, M, pad count 2, TVer 4 · P_Key 16
+//	FECN, BECN, reserved 6 · destination QP 24
+//	AckReq, reserved 7 · PSN 24
 const (
-	bthSE     = 0x80
-	bthMigReq = 0x40
-	bthTVer   = 0x0f
-	bthFECN   = 0x80
-	bthBECN   = 0x40
-	bthAckReq = 0x80
+	bthSE     = 1 << 23
+	bthMigReq = 1 << 22
+	bthFECN   = 1 << 31
+	bthBECN   = 1 << 30
+	bthAckReq = 1 << 31
 
-	bthPadShift = 4
-	bthECN      = 4 // offset of the byte that the ICRC does not cover
+	bthPadShift  = 20
+	bthTVerShift = 16
 )
 
-func be24(b []byte) uint32 { return uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]) }
-
-func putBE24(b []byte, v uint32) { b[0], b[1], b[2] = byte(v>>16), byte(v>>8), byte(v) }
-
-func bit(set bool, mask byte) byte {
+// flag returns mask if set.
+func flag(set bool, mask uint32) uint32 {
 	if set {
 		return mask
 	}
@@ -36,33 +28,33 @@ func bit(set bool, mask byte) byte {
 
 func (h *Header) readBTH(b []byte) (pad int, tver uint8) {
 	b = b[:BTHLen]
-	h.Opcode = Opcode(b[0])
-	h.SE = b[1]&bthSE != 0
-	h.MigReq = b[1]&bthMigReq != 0
-	h.PKey = ib.PKey(be.Uint16(b[2:]))
-	h.FECN = b[4]&bthFECN != 0
-	h.BECN = b[4]&bthBECN != 0
-	h.DestQP = ib.QPN(be24(b[5:]))
-	h.AckReq = b[8]&bthAckReq != 0
-	h.PSN = ib.PSN(be24(b[9:]))
-	return int(b[1]>>bthPadShift) & 3, b[1] & bthTVer
+	first, qp, psn := be.Uint32(b), be.Uint32(b[4:]), be.Uint32(b[8:])
+	h.Opcode = Opcode(first >> 24)
+	h.SE = first&bthSE != 0
+	h.MigReq = first&bthMigReq != 0
+	h.PKey = ib.PKey(first)
+	h.FECN = qp&bthFECN != 0
+	h.BECN = qp&bthBECN != 0
+	h.DestQP = ib.QPN(qp & 0xffffff)
+	h.AckReq = psn&bthAckReq != 0
+	h.PSN = ib.PSN(psn & 0xffffff)
+	return int(first >> bthPadShift & 3), uint8(first >> bthTVerShift & 0xf)
 }
 
 func (h *Header) putBTH(b []byte, pad int) {
 	b = b[:BTHLen]
-	b[0] = byte(h.Opcode)
-	b[1] = bit(h.SE, bthSE) | bit(h.MigReq, bthMigReq) | byte(pad<<bthPadShift)
-	be.PutUint16(b[2:], uint16(h.PKey))
-	b[4] = bit(h.FECN, bthFECN) | bit(h.BECN, bthBECN)
-	putBE24(b[5:], uint32(h.DestQP))
-	b[8] = bit(h.AckReq, bthAckReq)
-	putBE24(b[9:], uint32(h.PSN))
+	be.PutUint32(b, uint32(h.Opcode)<<24|flag(h.SE, bthSE)|flag(h.MigReq, bthMigReq)|uint32(pad)<<bthPadShift|uint32(h.PKey))
+	be.PutUint32(b[4:], flag(h.FECN, bthFECN)|flag(h.BECN, bthBECN)|uint32(h.DestQP)&0xffffff)
+	be.PutUint32(b[8:], flag(h.AckReq, bthAckReq)|uint32(h.PSN)&0xffffff)
 }
 
 // readExt reads the extended headers e, in the order of their bits.
 func (h *Header) readExt(e Ext, b []byte) {
+	if e == 0 {
+		return
+	}
 	if e&ExtDETH != 0 { // Q_Key 4, reserved 1, source QP 3
-		h.QKey, h.SrcQP = ib.QKey(be.Uint32(b)), ib.QPN(be24(b[5:]))
+		h.QKey, h.SrcQP = ib.QKey(be.Uint32(b)), ib.QPN(be.Uint32(b[4:])&0xffffff)
 		b = b[DETHLen:]
 	}
 	if e&ExtFETH != 0 {
@@ -79,7 +71,8 @@ func (h *Header) readExt(e Ext, b []byte) {
 		b = b[AtomicETHLen:]
 	}
 	if e&ExtAETH != 0 { // syndrome 1, MSN 3
-		h.Syndrome, h.MSN = Syndrome(b[0]), ib.MSN(be24(b[1:]))
+		v := be.Uint32(b)
+		h.Syndrome, h.MSN = Syndrome(v>>24), ib.MSN(v&0xffffff)
 		b = b[AETHLen:]
 	}
 	if e&ExtAtomicAckETH != 0 {
@@ -97,6 +90,9 @@ func (h *Header) readExt(e Ext, b []byte) {
 
 // putExt writes the extended headers e, in the order of their bits.
 func (h *Header) putExt(e Ext, b []byte) {
+	if e == 0 {
+		return
+	}
 	if e&ExtDETH != 0 {
 		be.PutUint32(b, uint32(h.QKey))
 		be.PutUint32(b[4:], uint32(h.SrcQP)&0xffffff)

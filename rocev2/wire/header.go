@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/urxe/urxe/ib"
+import (
+	"fmt"
+
+	"github.com/urxe/urxe/ib"
+)
 
 // Lengths of headers in bytes (IBA 9.2 to 9.3; Annex A17, A19).
 const (
@@ -89,6 +93,30 @@ func (s Syndrome) IsNak() bool { return s&(0x80|syndromeKind) == 0x60 }
 // Value returns the low 5 bits: credit count, timer code or NAK code.
 func (s Syndrome) Value() uint8 { return uint8(s & syndromeValue) }
 
+func (s Syndrome) String() string {
+	switch {
+	case s == SyndromeAck:
+		return "ACK"
+	case s.IsAck():
+		return fmt.Sprintf("ACK, credit code %d", s.Value())
+	case s.IsRNR():
+		return fmt.Sprintf("RNR NAK, timer code %d", s.Value())
+	}
+	switch s {
+	case NakSequence:
+		return "NAK, PSN sequence error"
+	case NakInvalidRequest:
+		return "NAK, invalid request"
+	case NakRemoteAccess:
+		return "NAK, remote access error"
+	case NakRemoteOperation:
+		return "NAK, remote operational error"
+	case NakInvalidRDRequest:
+		return "NAK, invalid RD request"
+	}
+	return fmt.Sprintf("reserved syndrome 0x%02x", uint8(s))
+}
+
 // Frame is a packet in one or two pieces: a receiver whose buffers hold 3840
 // bytes gets a longer packet as 3840 bytes and the rest. To be sent, a Frame
 // comes with the room it may fill, which is the capacity of its pieces, and
@@ -104,6 +132,12 @@ func (f *Frame) Len() int { return len(f.Frag[0]) + len(f.Frag[1]) }
 // Cut returns the bytes [off, off+n) of the frame, in at most two pieces,
 // without copying. The range must lie within the frame.
 func (f *Frame) Cut(off, n int) (piece [2][]byte) {
+	f.cut(&piece, off, n)
+	return piece
+}
+
+// cut is Cut into a place whose pieces are nil.
+func (f *Frame) cut(piece *[2][]byte, off, n int) {
 	first := len(f.Frag[0])
 	switch {
 	case off+n <= first:
@@ -114,5 +148,4 @@ func (f *Frame) Cut(off, n int) (piece [2][]byte) {
 		piece[0] = f.Frag[0][off:]
 		piece[1] = f.Frag[1][:off+n-first]
 	}
-	return piece
 }

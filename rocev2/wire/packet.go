@@ -42,6 +42,9 @@ func gidOf(addr []byte) (g ib.GID) {
 // end of the 40 bytes before a received payload (IBA 11.4.1.2; Annex A17).
 func (p *Packet) IPHeader() []byte { return p.Frame.Frag[0][p.ip : p.bth-UDPLen] }
 
+// HeaderLen returns the bytes of the frame before the payload.
+func (p *Packet) HeaderLen() int { return p.bth + BTHLen + p.Opcode.Info().ExtLen }
+
 // SrcMAC returns the sender's Ethernet address.
 func (p *Packet) SrcMAC() [6]byte { return [6]byte(p.Frame.Frag[0][6:12]) }
 

@@ -69,16 +69,13 @@ func (p *Packet) parseIP(b []byte) (n int, v Verdict) {
 	if v != Accepted {
 		return 0, v
 	}
-	if p.ip+n > p.Frame.Len() {
-		return 0, DropTruncated
-	}
 	return p.parseUDP(b, n)
 }
 
 // parseIPv4 reads the IPv4 header at h and returns the packet's length from there.
 func (p *Packet) parseIPv4(h []byte) (int, Verdict) {
 	if len(h) < IPv4Len {
-		return 0, DropTruncated
+		return 0, DropNotRoCE
 	}
 	if h[0]>>4 != 4 || h[9] != protocolUDP {
 		return 0, DropNotRoCE
@@ -95,7 +92,7 @@ func (p *Packet) parseIPv4(h []byte) (int, Verdict) {
 // parseIPv6 reads the IPv6 header at h and returns the packet's length from there.
 func (p *Packet) parseIPv6(h []byte) (int, Verdict) {
 	if len(h) < IPv6Len {
-		return 0, DropTruncated
+		return 0, DropNotRoCE
 	}
 	if h[0]>>4 != 6 {
 		return 0, DropNotRoCE
@@ -117,7 +114,7 @@ func (p *Packet) parseIPv6(h []byte) (int, Verdict) {
 // parseUDP reads the UDP header; n are the bytes from the IP header on.
 func (p *Packet) parseUDP(b []byte, n int) (int, Verdict) {
 	if len(b) < p.bth || p.ip+n < p.bth {
-		return 0, DropTruncated
+		return 0, DropNotRoCE // no port, so that it might be anybody's
 	}
 	h := b[p.bth-UDPLen : p.bth]
 	if be.Uint16(h[2:]) != Port {
@@ -126,7 +123,7 @@ func (p *Packet) parseUDP(b []byte, n int) (int, Verdict) {
 	p.SrcPort = be.Uint16(h)
 	n -= p.bth - p.ip
 	switch length := int(be.Uint16(h[4:])) - UDPLen; {
-	case length > n || length < 0:
+	case p.bth+n > p.Frame.Len() || length > n || length < 0:
 		return 0, DropTruncated
 	case length < n:
 		return 0, DropLength // one of the two lengths is wrong
@@ -156,7 +153,7 @@ func (p *Packet) parseTransport(n int) Verdict {
 	p.end = p.bth + n - ICRCLen
 	p.Header.readExt(info.Ext, ext)
 	p.Len = rest - pad
-	p.Payload = p.Frame.Cut(p.bth+BTHLen+info.ExtLen, p.Len)
+	p.Frame.cut(&p.Payload, p.bth+BTHLen+info.ExtLen, p.Len)
 	if tver != 0 {
 		return DropVersion // IBA 9.6.1.1
 	}

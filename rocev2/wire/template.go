@@ -121,7 +121,8 @@ func (t *Template) Emit(f *Frame, h *Header, n int) (payload [2][]byte) {
 	for i := range pad {
 		*f.at(off + n + i) = 0
 	}
-	return f.Cut(off, n)
+	f.cut(&payload, off, n)
+	return payload
 }
 
 // putLengths completes the IP and UDP headers of a packet of n bytes in all.
