@@ -28,7 +28,7 @@ func (q *QP) completeRequest(status WCStatus) {
 		if t.responds() {
 			c.ByteLen = uint32(t.length)
 		}
-		q.cfg.Host.Complete(q.cfg.SendCQ, &c)
+		q.deliver(q.cfg.SendCQ, &c)
 	}
 	if w.Opcode == WRSend || w.Opcode == WRSendImm {
 		q.cfg.Counters.RDMASends++
@@ -126,7 +126,7 @@ func (q *QP) completeReceive(c *Completion) {
 	r.head++
 	c.ID, c.QPN = w.ID, q.cfg.QPN
 	c.Solicited = c.Solicited || c.Status != Success
-	q.cfg.Host.Complete(q.cfg.RecvCQ, c)
+	q.deliver(q.cfg.RecvCQ, c)
 	q.cfg.RQ.Retire()
 }
 
@@ -143,4 +143,11 @@ func (q *QP) takeReceive() *RecvWQE {
 	r.taken[int(r.tail)&(len(r.taken)-1)] = w
 	r.tail++
 	return w
+}
+
+// deliver hands a completion to the host, by way of the QP's own memory: what
+// the pointer to an interface's method shows would be allocated.
+func (q *QP) deliver(cq CompletionQueue, c *Completion) {
+	q.req.wc = *c
+	q.cfg.Host.Complete(cq, &q.req.wc)
 }

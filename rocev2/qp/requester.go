@@ -19,6 +19,8 @@ import (
 // acknowledged; nxt is sent next; high has never been sent. Going back to send
 // again is setting nxt to una.
 type requester struct {
+	wc Completion // the one being delivered, see deliver
+
 	base                      ib.PSN
 	committed, una, nxt, high uint64
 
