@@ -110,3 +110,12 @@ type Port interface {
 	// Close clears IsSM and frees the port; a Recv under way returns ErrClosed.
 	Close() error
 }
+
+// LocalOf tells what two attributes say of a port. The caller adds the device
+// and the P_Keys.
+func LocalOf(node NodeInfo, port PortInfo) Local {
+	return Local{
+		Port: int(port.LocalPortNum()), GUID: node.PortGUID(), NodeGUID: node.NodeGUID(), GIDPrefix: port.GIDPrefix(),
+		LID: port.LID(), LMC: port.LMC(), SMLID: port.MasterSMLID(), SMSL: port.MasterSMSL(), State: port.PortState(),
+	}
+}

@@ -326,12 +326,12 @@ func (v Notice) IsGeneric() bool {
 func (v Notice) SetIsGeneric(x bool) { setBit(v, offNoticeIsGeneric, 0x80, x) }
 
 // Type returns the field of 7 bits.
-func (v Notice) Type() uint8 {
-	return uint8(v[offNoticeType] >> 0 & 0x7f)
+func (v Notice) Type() NoticeType {
+	return NoticeType(v[offNoticeType] >> 0 & 0x7f)
 }
 
 // SetType sets the field of 7 bits.
-func (v Notice) SetType(x uint8) {
+func (v Notice) SetType(x NoticeType) {
 	v[offNoticeType] = v[offNoticeType]&^(0x7f<<0) | uint8(x)&0x7f<<0
 }
 
@@ -346,12 +346,12 @@ func (v Notice) SetProducer(x uint32) {
 }
 
 // TrapNumber returns the field of 16 bits.
-func (v Notice) TrapNumber() uint16 {
-	return uint16(binary.BigEndian.Uint16(v[offNoticeTrapNumber:]))
+func (v Notice) TrapNumber() TrapNumber {
+	return TrapNumber(binary.BigEndian.Uint16(v[offNoticeTrapNumber:]))
 }
 
 // SetTrapNumber sets the field of 16 bits.
-func (v Notice) SetTrapNumber(x uint16) {
+func (v Notice) SetTrapNumber(x TrapNumber) {
 	binary.BigEndian.PutUint16(v[offNoticeTrapNumber:], uint16(x))
 }
 
@@ -489,12 +489,12 @@ func (v InformInfo) SetType(x uint16) {
 }
 
 // TrapNumber returns the field of 16 bits.
-func (v InformInfo) TrapNumber() uint16 {
-	return uint16(binary.BigEndian.Uint16(v[offInformInfoTrapNumber:]))
+func (v InformInfo) TrapNumber() TrapNumber {
+	return TrapNumber(binary.BigEndian.Uint16(v[offInformInfoTrapNumber:]))
 }
 
 // SetTrapNumber sets the field of 16 bits.
-func (v InformInfo) SetTrapNumber(x uint16) {
+func (v InformInfo) SetTrapNumber(x TrapNumber) {
 	binary.BigEndian.PutUint16(v[offInformInfoTrapNumber:], uint16(x))
 }
 

@@ -14,13 +14,13 @@ import (
 // Inbox is safe for concurrent use.
 type Inbox struct {
 	resend func(*mad.Packet)
+	limit  int
 
 	mu      sync.Mutex
 	filled  sync.Cond
 	ring    []mad.Packet // Its length is a power of two.
 	head    int          // The oldest packet.
 	n       int
-	limit   int
 	trans   mad.Transactions
 	again   []mad.Packet // What the timer sends again, outside the lock.
 	timer   *time.Timer
@@ -29,8 +29,8 @@ type Inbox struct {
 	err     error
 }
 
-// New returns an Inbox that holds up to limit packets. resend sends a request
-// once more, without waiting: if it can't, the request is lost once more.
+// New returns an Inbox that holds up to limit packets that nobody asked for,
+// beside the answers to requests. resend sends a request once more.
 func New(limit int, resend func(*mad.Packet)) *Inbox {
 	b := &Inbox{resend: resend, limit: limit, ring: make([]mad.Packet, 16), armed: clock.Never}
 	b.filled.L = &b.mu
@@ -68,19 +68,21 @@ func (b *Inbox) Cancel(p *mad.Packet) {
 func (b *Inbox) Deliver(p *mad.Packet) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if m := p.MAD(); m.Method()&mad.Response != 0 && !b.trans.Answer(m) && !m.IsRMPP() {
+	m := p.MAD()
+	answers := m.Method()&mad.Response != 0 && b.trans.Answer(m)
+	switch {
+	case answers: // There are no more of them than there were requests.
+	case m.Method()&mad.Response != 0 && !m.IsRMPP():
+		return
+	case b.n >= b.limit:
+		b.dropped++
 		return
 	}
 	p.Err = nil
 	b.push(p)
 }
 
-// push adds p to the queue; what doesn't fit is dropped and counted.
 func (b *Inbox) push(p *mad.Packet) {
-	if b.n == b.limit {
-		b.dropped++
-		return
-	}
 	if b.n == len(b.ring) {
 		b.grow()
 	}
