@@ -83,7 +83,7 @@ func (q *QP) Handle(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict {
 		return wire.DropQPState
 	case p.Opcode.Transport() != wire.RC:
 		return wire.DropTransport
-	case p.Opcode.Info().Request:
+	case p.Opcode.Info().Request || !p.Opcode.Valid(): // a reserved opcode is a request to refuse
 		return q.handleRequest(p, b)
 	case q.state == RTR:
 		return wire.DropQPState // nothing was asked yet
