@@ -124,7 +124,7 @@ func (q *QP) reset() {
 		q.cfg.RQ.Retire()
 	}
 	q.state, q.dying, q.path = Reset, false, nil
-	q.attr = Attr{}
+	q.attr, q.mtu = Attr{}, ib.MTU256.Bytes()
 	q.req.clear()
 	q.resp.clear()
 }
