@@ -1,15 +1,30 @@
 package mem
 
+import "time"
+
 // Batch collects ops and runs them. It belongs to one worker.
 type Batch struct {
 	ops    []Op
 	n      int
 	failed []Owner // whose later ops of this run are discarded
+
+	// For ops on other processes' memory.
+	sched  schedule
+	limit  time.Duration // how long a call may take
+	helper *helper       // makes the calls, if there is a limit
+	direct *vmCall       // the call, if there is none
+	word   [8]byte
 }
 
-// NewBatch makes a batch with room for n ops.
+// NewBatch makes a batch with room for n ops. One that ran ops on another
+// process's memory wants Close.
 func NewBatch(n int) *Batch {
-	return &Batch{ops: make([]Op, n), failed: make([]Owner, 0, n)}
+	return &Batch{
+		ops:    make([]Op, n),
+		failed: make([]Owner, 0, n),
+		sched:  newSchedule(n),
+		limit:  DefaultLimit,
+	}
 }
 
 // Add returns a zeroed op at the end of the batch, to be filled in, or nil when
@@ -48,12 +63,20 @@ func (b *Batch) Immediate() bool {
 func (b *Batch) Run() {
 	for i := range b.ops[:b.n] {
 		op := &b.ops[i]
-		b.runLocal(op)
-		if op.Owner != nil {
-			op.Owner.Commit(op)
+		if op.remote() != nil {
+			b.runScheduled(i)
+			break
 		}
+		b.runLocal(op)
+		commit(op)
 	}
 	b.reset()
+}
+
+func commit(op *Op) {
+	if op.Owner != nil {
+		op.Owner.Commit(op)
+	}
 }
 
 func (b *Batch) reset() {
@@ -69,10 +92,7 @@ func (b *Batch) runLocal(op *Op) {
 		op.Status = Discarded
 		return
 	}
-	raceLock()
-	ok := op.execute()
-	raceUnlock()
-	if !ok {
+	if !op.execute() {
 		b.fail(op)
 	}
 }

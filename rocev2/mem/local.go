@@ -14,11 +14,7 @@ func (op *Op) execute() bool {
 	if op.Kind == Nop {
 		return true
 	}
-	n := op.size()
-	if op.Kind > Scatter {
-		n = 8
-	}
-	m := op.MR
+	m, n := op.MR, op.size()
 	if m == nil {
 		return n == 0
 	}
@@ -26,7 +22,10 @@ func (op *Op) execute() bool {
 		return false
 	}
 	off := op.VA - m.IOVA
-	return op.access(m.local[off : off+uint64(n)])
+	raceLock()
+	ok := op.access(m.local[off : off+uint64(n)])
+	raceUnlock()
+	return ok
 }
 
 // access does what the op says to the memory that it names.

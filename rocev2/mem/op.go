@@ -59,12 +59,20 @@ const (
 // each other.
 type Owner interface{ Commit(op *Op) }
 
-// size is the number of bytes that the op moves.
-func (op *Op) size() int { return len(op.Frag[0]) + len(op.Frag[1]) }
+// size is the number of bytes of memory that the op is about.
+func (op *Op) size() int {
+	switch op.Kind {
+	case Gather, Scatter:
+		return len(op.Frag[0]) + len(op.Frag[1])
+	case CompareSwap, FetchAdd:
+		return 8
+	}
+	return 0
+}
 
 // remote returns whose memory the op is about, nil if this process's or none.
 func (op *Op) remote() *Process {
-	if op.MR == nil {
+	if op.MR == nil || op.Kind == Nop {
 		return nil
 	}
 	return op.MR.proc
