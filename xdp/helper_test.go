@@ -1,0 +1,213 @@
+package xdp_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/tests/barexdp"
+	"github.com/urxe/urxe/xdp"
+)
+
+// lab is a veth pair with one or both ends opened.
+type lab struct {
+	*nettest.Pair
+	t     testing.TB
+	ports [2]*xdp.Port
+}
+
+// newLab makes a pair and opens both ends, which take all addresses of theirs.
+func newLab(t testing.TB, c nettest.Config, o xdp.Options) *lab {
+	t.Helper()
+	l := &lab{Pair: nettest.New(t, c), t: t}
+	l.open(0, o)
+	l.open(1, o)
+	return l
+}
+
+func tryOpen(e *nettest.End, o xdp.Options) (p *xdp.Port, err error) {
+	err = e.NS.Do(func() (err error) { p, err = xdp.Open(e.Name, o); return err })
+	return p, err
+}
+
+func (l *lab) open(i int, o xdp.Options) *xdp.Port {
+	l.t.Helper()
+	e := l.Ends[i]
+	p, err := tryOpen(e, o)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { p.Close() })
+	for _, a := range [][16]byte{e.V4.As16(), e.V6.As16(), e.LL.As16()} {
+		if err := p.AddAddr(a); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	l.ports[i] = p
+	return p
+}
+
+// frame is a RoCEv2 frame of n bytes from end i to the other, over IPv4, with a
+// payload that depends on n.
+func (l *lab) frame(i, n int) []byte {
+	f := barexdp.Frame(l.Ends[i], l.Ends[1-i], n)
+	for k := 42; k < n; k++ {
+		f[k] = byte(k*7 + n)
+	}
+	return f
+}
+
+// put stages a frame on a socket.
+func put(t testing.TB, s *xdp.Socket, f []byte) {
+	t.Helper()
+	var p xdp.Packet
+	if !s.Reserve(&p, len(f)) {
+		t.Fatalf("no room for %d bytes", len(f))
+	}
+	n := copy(p.Frag[0], f)
+	p.Frag[0] = p.Frag[0][:n]
+	p.Frag[1] = p.Frag[1][:copy(p.Frag[1], f[n:])]
+	if !s.Send(&p) {
+		t.Fatal("Send refused a packet")
+	}
+}
+
+func send(t testing.TB, s *xdp.Socket, f []byte) {
+	t.Helper()
+	put(t, s, f)
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receive waits for a packet and returns a copy of its bytes, and its frames; nil if
+// none comes within d.
+func receive(t testing.TB, s *xdp.Socket, d time.Duration) ([]byte, int) {
+	t.Helper()
+	var batch [1]xdp.Packet
+	for end := time.Now().Add(d); ; {
+		if s.Recv(batch[:]) == 1 {
+			b := append(bytes.Clone(batch[0].Frag[0]), batch[0].Frag[1]...)
+			frames := batch[0].Frames()
+			s.Release(batch[:])
+			return b, frames
+		}
+		left := time.Until(end)
+		if left <= 0 {
+			return nil, 0
+		}
+		if err := s.Wait(left, true, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// arrives sends f from end i and checks that it comes out at the other.
+func (l *lab) arrives(i int, f []byte) (frames int) {
+	l.t.Helper()
+	send(l.t, l.ports[i].Sockets()[0], f)
+	got, frames := receive(l.t, l.ports[1-i].Sockets()[0], time.Second)
+	if !bytes.Equal(got, f) {
+		l.t.Fatalf("sent %d bytes, %d came: %+v", len(f), len(got), l.ports[1-i].Stats())
+	}
+	return frames
+}
+
+// packetSocket opens a raw packet socket on an end: it sends what no kernel socket
+// would, and sees what the kernel gets.
+func packetSocket(t testing.TB, e *nettest.End) int {
+	t.Helper()
+	var fd int
+	err := e.NS.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0x0300)
+		if err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: 0x0300, Ifindex: e.Index})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// seen reports whether the kernel at the packet socket gets frame f soon.
+func seen(fd int, f []byte) bool {
+	buf := make([]byte, 1<<14)
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		n, err := unix.Read(fd, buf)
+		if err == unix.EAGAIN {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if err == nil && bytes.Equal(buf[:n], f) {
+			return true
+		}
+	}
+	return false
+}
+
+// resources counts what Close must leave nothing of: descriptors, mappings, and
+// the kernel's BPF objects that belong to ports.
+type resources struct{ fds, maps int }
+
+func countResources(t testing.TB) (r resources) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		target, _ := os.Readlink("/proc/self/fd/" + fd.Name())
+		if strings.HasPrefix(target, "socket:") || strings.Contains(target, "bpf") || strings.Contains(target, "eventfd") {
+			r.fds++
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(maps), "\n") {
+		if strings.Contains(line, "socket:") || umemSized(line) {
+			r.maps++
+		}
+	}
+	return r
+}
+
+// umemSized reports whether a line of /proc/self/maps is an anonymous mapping of
+// the size of a UMEM of the tests that count them: a number that nothing else has.
+func umemSized(line string) bool {
+	var from, to uint64
+	if _, err := fmt.Sscanf(line, "%x-%x", &from, &to); err != nil {
+		return false
+	}
+	return to-from == oddFrames*4096
+}
+
+// oddRx and oddTx make a UMEM of a size that tells it from other mappings.
+const (
+	oddRx     = 1024
+	oddTx     = 64
+	oddFrames = oddRx + oddTx
+)
+
+var oddSize = xdp.Options{RxFrames: oddRx, TxFrames: oddTx}
+
+var be = binary.BigEndian
+
+func wantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("got error %v, want %v", err, want)
+	}
+}
