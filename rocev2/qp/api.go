@@ -59,6 +59,10 @@ type SendWQE struct {
 	RKey       uint32
 	CompareAdd uint64
 	Swap       uint64
+
+	// Completed is set by the requester before it retires a work request for
+	// which it delivered a completion.
+	Completed bool
 }
 
 // RecvWQE is a receive work request.

@@ -29,6 +29,7 @@ func (q *QP) completeRequest(status WCStatus) {
 			c.ByteLen = uint32(t.length)
 		}
 		q.deliver(q.cfg.SendCQ, &c)
+		w.Completed = true
 	}
 	if w.Opcode == WRSend || w.Opcode == WRSendImm {
 		q.cfg.Counters.RDMASends++
@@ -125,7 +126,9 @@ func (q *QP) completeReceive(c *Completion) {
 	w := r.taken[int(r.head)&(len(r.taken)-1)]
 	r.head++
 	c.ID, c.QPN = w.ID, q.cfg.QPN
-	c.Solicited = c.Solicited || c.Status != Success
+	if c.Status != Success {
+		c.Opcode, c.Solicited = WCRecv, true
+	}
 	q.deliver(q.cfg.RecvCQ, c)
 	q.cfg.RQ.Retire()
 }

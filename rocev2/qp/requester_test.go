@@ -127,7 +127,7 @@ func TestTimeoutExhaustsRetries(t *testing.T) {
 		tq.sleep(1)
 	}
 	// A failed request completes though it wasn't signalled.
-	tq.wantWC(Completion{ID: 1, Status: RetryExcErr}, Completion{ID: 2, Status: WRFlushErr}, Completion{ID: 9, Status: WRFlushErr})
+	tq.wantWC(Completion{ID: 1, Status: RetryExcErr}, Completion{ID: 2, Status: WRFlushErr}, Completion{ID: 9, Status: WRFlushErr, Opcode: WCRecv})
 	tq.wantState(Err)
 	tq.wantEvents(EventQPFatal)
 	if tq.Deadline() != clock.Never {
