@@ -1,0 +1,194 @@
+package netif
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/ib"
+)
+
+// maxGIDs is how many GIDs a table holds: an address vector has 8 bits for the index.
+const maxGIDs = 256
+
+// gidTable gives each address of the interface an index. Index 0 is for the
+// link-local IPv6 address, as in the kernel's table, and empty while there is
+// none; the others follow in the order in which they were added. An address
+// that goes away leaves its index empty, and finds it again when it returns.
+type gidTable struct{ slots []slot }
+
+type slot struct {
+	gid     ib.GID
+	present bool
+}
+
+// update makes present the addresses of list, which are in the order in which
+// new ones get their index, and reports whether anything changed.
+func (t *gidTable) update(list []ib.GID) (changed bool) {
+	if t.slots == nil {
+		t.slots = make([]slot, 1)
+		changed = true
+	}
+	for i := range t.slots {
+		s := &t.slots[i]
+		if s.present && !slices.Contains(list, s.gid) {
+			s.present, changed = false, true
+		}
+	}
+	for _, g := range list {
+		if s := t.slotOf(g); s != nil && !s.present {
+			*s, changed = slot{g, true}, true
+		}
+	}
+	return changed
+}
+
+// slotOf returns the slot that g has, or gets; nil when the table is full.
+func (t *gidTable) slotOf(g ib.GID) *slot {
+	unused := -1
+	for i := range t.slots {
+		s := &t.slots[i]
+		if s.gid == g {
+			return s
+		}
+		if i > 0 && !s.present && unused < 0 {
+			unused = i
+		}
+	}
+	switch {
+	case g.IsLinkLocal() && t.slots[0].gid.IsZero():
+		return &t.slots[0]
+	case len(t.slots) < maxGIDs:
+		t.slots = append(t.slots, slot{gid: g})
+		return &t.slots[len(t.slots)-1]
+	case unused > 0: // of an address that left
+		return &t.slots[unused]
+	}
+	return nil
+}
+
+// gids returns the table with zeros for absent addresses.
+func (t *gidTable) gids() []ib.GID {
+	list := make([]ib.GID, len(t.slots))
+	for i, s := range t.slots {
+		if s.present {
+			list[i] = s.gid
+		}
+	}
+	return list
+}
+
+// address is one of an interface's.
+type address struct {
+	ip    netip.Addr
+	flags uint32
+	added uint32 // hundredths of a second since boot
+}
+
+// usable reports whether packets may be sent from a: an address that may turn
+// out to be someone else's is none yet.
+func (a *address) usable() bool {
+	return a.ip.IsValid() && a.flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0
+}
+
+// readAddrs looks at the interface's addresses, and reports whether they changed.
+func (i *Interface) readAddrs() (changed bool, err error) {
+	list, err := i.addrs()
+	if err != nil {
+		return false, fmt.Errorf("list addresses: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.table.update(inOrder(list)) {
+		return false, nil
+	}
+	i.forgetRoutes()
+	gids := i.table.gids()
+	i.gids.Store(&gids)
+	return true, nil
+}
+
+// inOrder returns the GIDs of the usable addresses in the order in which they
+// were added; IPv4 comes first among those of one moment, and link-local ones
+// of IPv6 before all others.
+func inOrder(list []address) (gids []ib.GID) {
+	slices.SortStableFunc(list, func(a, b address) int {
+		local := func(a address) int {
+			if a.ip.Is6() && a.ip.IsLinkLocalUnicast() {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(local(a)-local(b), cmp.Compare(a.added, b.added), a.ip.BitLen()-b.ip.BitLen())
+	})
+	for _, a := range list {
+		if a.usable() {
+			gids = append(gids, ib.GIDFromAddr(a.ip))
+		}
+	}
+	return gids
+}
+
+// addrs asks the kernel for the interface's addresses. Package netlink doesn't
+// tell when they were added.
+func (i *Interface) addrs() (list []address, err error) {
+	for range 5 {
+		req := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
+		req.Sockets = i.dump
+		req.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
+		var msgs [][]byte
+		msgs, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR)
+		if errors.Is(err, netlink.ErrDumpInterrupted) {
+			continue // something changed meanwhile
+		}
+		for _, m := range msgs {
+			if a, index := parseAddr(m); index == i.index {
+				list = append(list, a)
+			}
+		}
+		return list, err
+	}
+	return nil, err
+}
+
+// parseAddr reads a struct ifaddrmsg with its attributes. The index is 0 if it
+// is damaged.
+func parseAddr(m []byte) (a address, index int) {
+	if len(m) < unix.SizeofIfAddrmsg {
+		return a, 0
+	}
+	attrs, err := nl.ParseRouteAttr(m[unix.SizeofIfAddrmsg:])
+	if err != nil {
+		return a, 0
+	}
+	ne := binary.NativeEndian
+	a.flags = uint32(m[2])
+	local := false
+	for _, t := range attrs {
+		v := t.Value
+		switch t.Attr.Type {
+		case unix.IFA_LOCAL: // with a peer's address, IFA_ADDRESS is that
+			a.ip, local = addrOf(v), true
+		case unix.IFA_ADDRESS:
+			if !local {
+				a.ip = addrOf(v)
+			}
+		case unix.IFA_FLAGS:
+			if len(v) >= 4 {
+				a.flags = ne.Uint32(v)
+			}
+		case unix.IFA_CACHEINFO:
+			if len(v) >= unix.SizeofIfaCacheinfo {
+				a.added = ne.Uint32(v[8:])
+			}
+		}
+	}
+	return a, int(ne.Uint32(m[4:]))
+}

@@ -1,0 +1,228 @@
+package netif
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// askAgain is how long the kernel has to find a neighbour before it is
+	// asked once more.
+	askAgain = 200 * time.Millisecond
+	// freshen is how often neighbours that were asked for are confirmed. The
+	// kernel doesn't see the packets of ours that go to them, and so would
+	// never notice that one has moved.
+	freshen = 15 * time.Second
+	// maxAsked bounds what is remembered of neighbours that were asked for, and
+	// of routes.
+	maxAsked = 1 << 16
+)
+
+// neighbour is what the kernel knows of one.
+type neighbour struct {
+	mac   [6]byte
+	state int // netlink.NUD_…
+}
+
+// usable are the states in which a neighbour's MAC address holds (NUD_VALID).
+const usable = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE |
+	netlink.NUD_PROBE | netlink.NUD_STALE | netlink.NUD_DELAY
+
+type routeKey struct{ src, dst netip.Addr }
+
+type route struct {
+	hop netip.Addr // whom the packets go to: dst itself, or a gateway
+	err error
+}
+
+// NextHop returns the MAC address that packets from src to dst go to. It
+// reports false while the kernel doesn't know it; it has then been asked to
+// find out, and the function of Notify is called when it has. An error says why
+// there is no way from src to dst.
+func (i *Interface) NextHop(src, dst netip.Addr) (mac [6]byte, known bool, err error) {
+	if i.Gone() {
+		return mac, false, fmt.Errorf("%s is gone", i.name)
+	}
+	hop, err := i.route(routeKey{src, dst})
+	if err != nil {
+		return mac, false, err
+	}
+	i.mu.Lock()
+	n, known := i.neighbours[hop]
+	ask := i.mustAsk(hop, known)
+	i.mu.Unlock()
+	if ask {
+		err = i.solicit(hop)
+	}
+	return n.mac, known, err
+}
+
+// route finds the next hop, in the cache or by asking the kernel.
+func (i *Interface) route(k routeKey) (netip.Addr, error) {
+	i.mu.Lock()
+	r, ok := i.routes[k]
+	age := i.routeAge
+	i.mu.Unlock()
+	if ok {
+		return r.hop, r.err
+	}
+	r = i.lookup(k)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if age == i.routeAge && len(i.routes) < maxAsked {
+		i.routes[k] = r
+	}
+	return r.hop, r.err
+}
+
+func (i *Interface) lookup(k routeKey) route {
+	found, err := i.requests.RouteGetWithOptions(ipOf(k.dst), &netlink.RouteGetOptions{OifIndex: i.index, SrcAddr: ipOf(k.src)})
+	switch {
+	case err != nil:
+		return route{err: fmt.Errorf("no route from %v to %v by %s: %w", k.src, k.dst, i.name, err)}
+	case len(found) == 0:
+		return route{err: fmt.Errorf("no route from %v to %v by %s", k.src, k.dst, i.name)}
+	case found[0].LinkIndex != i.index && found[0].Type != unix.RTN_LOCAL:
+		return route{err: fmt.Errorf("the route from %v to %v leaves by another interface than %s", k.src, k.dst, i.name)}
+	}
+	r := &found[0]
+	if r.Via != nil { // an IPv4 destination behind an IPv6 gateway (RFC 5549)
+		if via, ok := r.Via.(*netlink.Via); ok {
+			return route{hop: addrOf(via.Addr)}
+		}
+	}
+	if len(r.Gw) > 0 {
+		return route{hop: addrOf(r.Gw)}
+	}
+	return route{hop: k.dst, err: i.checkOnLink(k)}
+}
+
+// checkOnLink makes sure that there is a route to an IPv4 destination: when
+// asked about one interface, the kernel takes for on-link what it has no route for.
+func (i *Interface) checkOnLink(k routeKey) error {
+	if !k.dst.Is4() {
+		return nil
+	}
+	_, err := i.requests.RouteGetWithOptions(ipOf(k.dst), &netlink.RouteGetOptions{OifIndex: i.index, SrcAddr: ipOf(k.src), FIBMatch: true})
+	if err != nil {
+		return fmt.Errorf("no route from %v to %v by %s: %w", k.src, k.dst, i.name, err)
+	}
+	return nil
+}
+
+// forgetRoutes empties the cache. The caller holds mu.
+func (i *Interface) forgetRoutes() {
+	clear(i.routes)
+	i.routeAge++
+}
+
+// mustAsk notes that someone wants hop, and reports whether the kernel has to be
+// asked for it now. The caller holds mu.
+func (i *Interface) mustAsk(hop netip.Addr, known bool) bool {
+	last, was := i.asked[hop]
+	switch {
+	case known && was:
+		return false
+	case !known && was && time.Since(last) < askAgain:
+		return false
+	case !was && len(i.asked) >= maxAsked:
+		return !known
+	}
+	i.asked[hop] = time.Now()
+	return !known
+}
+
+// solicit makes the kernel find or confirm a neighbour, as if it had a packet for it.
+func (i *Interface) solicit(hop netip.Addr) error {
+	family := unix.AF_INET
+	if hop.Is6() {
+		family = unix.AF_INET6
+	}
+	err := i.requests.NeighSet(&netlink.Neigh{LinkIndex: i.index, Family: family, IP: ipOf(hop), Flags: netlink.NTF_USE})
+	if err == nil || errors.Is(err, unix.ENETDOWN) || errors.Is(err, unix.ENOBUFS) {
+		return nil // a link that is down is waited for
+	}
+	return fmt.Errorf("ask for neighbour %v on %s (needs CAP_NET_ADMIN): %w", hop, i.name, err)
+}
+
+// keepFresh has the neighbours in use confirmed from time to time.
+func (i *Interface) keepFresh() {
+	defer i.ended.Done()
+	tick := time.NewTicker(freshen)
+	defer tick.Stop()
+	for {
+		select {
+		case <-i.stop:
+			return
+		case <-tick.C:
+			for _, hop := range i.stale() {
+				_ = i.solicit(hop) // what fails now is tried at the next tick
+			}
+		}
+	}
+}
+
+// stale lists the neighbours in use that the kernel has not heard of lately, and
+// forgets those that are neither known nor asked for any more.
+func (i *Interface) stale() (list []netip.Addr) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for hop, last := range i.asked {
+		n, known := i.neighbours[hop]
+		switch {
+		case known && n.state&netlink.NUD_STALE != 0:
+			list = append(list, hop)
+		case !known && time.Since(last) > freshen:
+			delete(i.asked, hop)
+		}
+	}
+	return list
+}
+
+// readNeighbours looks at all neighbours, and reports whether any changed.
+func (i *Interface) readNeighbours() (changed bool, err error) {
+	var list []netlink.Neigh
+	for range 5 {
+		if list, err = i.requests.NeighList(i.index, unix.AF_UNSPEC); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("list neighbours: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	old := i.neighbours
+	i.neighbours = make(map[netip.Addr]neighbour, len(list))
+	for k := range list {
+		i.setNeighbour(&list[k])
+	}
+	changed = len(old) != len(i.neighbours)
+	for ip, n := range i.neighbours {
+		changed = changed || old[ip].mac != n.mac
+	}
+	return changed, nil
+}
+
+// setNeighbour takes in what the kernel says of one, and reports whether a MAC
+// address became known, or another. The caller holds mu.
+func (i *Interface) setNeighbour(n *netlink.Neigh) (changed bool) {
+	ip := addrOf(n.IP)
+	if !ip.IsValid() {
+		return false
+	}
+	old, was := i.neighbours[ip]
+	if n.State&usable == 0 || len(n.HardwareAddr) != 6 && n.State&netlink.NUD_NOARP == 0 {
+		delete(i.neighbours, ip)
+		return false
+	}
+	now := neighbour{state: n.State}
+	copy(now.mac[:], n.HardwareAddr)
+	i.neighbours[ip] = now
+	return !was || old.mac != now.mac
+}

@@ -1,0 +1,263 @@
+package netif
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/nettest"
+)
+
+// watched is an Interface at one end of a veth pair, and how often it notified.
+type watched struct {
+	*Interface
+	t       *testing.T
+	end     *nettest.End
+	changes chan struct{}
+}
+
+func watch(t *testing.T, e *nettest.End) *watched {
+	t.Helper()
+	w := &watched{t: t, end: e, changes: make(chan struct{}, 1)}
+	if err := e.NS.Do(func() (err error) {
+		w.Interface, err = Open(e.Name)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.Notify(func() {
+		select {
+		case w.changes <- struct{}{}:
+		default:
+		}
+	})
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
+func (w *watched) ip(args ...string) {
+	w.t.Helper()
+	if err := w.end.NS.Run("ip", args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// until waits for a condition; each look but the first follows a notification.
+func (w *watched) until(what string, ok func() bool) {
+	w.t.Helper()
+	limit := time.After(5 * time.Second)
+	for !ok() {
+		select {
+		case <-w.changes:
+		case <-limit:
+			w.t.Fatalf("was not notified of this: %s", what)
+		}
+	}
+}
+
+func (w *watched) untilGIDs(list ...string) {
+	w.t.Helper()
+	w.until(fmt.Sprintf("GIDs %q (has %v)", list, w.GIDs()), func() bool { return reflect.DeepEqual(w.GIDs(), gids(list...)) })
+}
+
+func TestAddressesFollow(t *testing.T) {
+	p := nettest.New(t, nettest.Config{})
+	e := p.Ends[0]
+	w := watch(t, e)
+	ll, v4, v6 := e.LL.String(), e.V4.String(), e.V6.String()
+	w.untilGIDs(ll, v4, v6)
+	w.ip("addr", "del", v4+"/24", "dev", e.Name)
+	w.untilGIDs(ll, "", v6)
+	w.ip("addr", "add", "10.9.8.7/24", "dev", e.Name)
+	w.untilGIDs(ll, "", v6, "10.9.8.7")
+	w.ip("addr", "add", v4+"/24", "dev", e.Name)
+	w.untilGIDs(ll, v4, v6, "10.9.8.7")
+	w.ip("link", "set", e.Name, "down") // takes the IPv6 addresses along
+	w.until("down", func() bool { return !w.Up() })
+	w.untilGIDs("", v4, "", "10.9.8.7")
+	w.ip("link", "set", e.Name, "mtu", "1400", "up")
+	w.until("up with MTU 1400", func() bool { return w.Up() && w.MTU() == 1400 })
+}
+
+// A tentative address is none, and becomes one when no one else has it.
+func TestDuplicateAddressDetection(t *testing.T) {
+	p := nettest.New(t, nettest.Config{})
+	w, other := watch(t, p.Ends[0]), p.Ends[1]
+	name := w.end.Name
+	if err := w.end.NS.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/accept_dad", []byte("1"), 0)
+	}); err != nil {
+		t.Logf("accept_dad stays as it is: %v", err)
+	}
+	before := w.GIDs()
+	w.ip("addr", "add", "fd00:1::1/64", "dev", name)
+	if g := w.GIDs(); len(g) > len(before) {
+		t.Logf("no tentative phase on this system: %v", g)
+	}
+	w.until("fd00:1::1", func() bool { return w.has("fd00:1::1") })
+	w.ip("addr", "add", other.V6.String()+"/64", "dev", name) // the peer's
+	time.Sleep(1500 * time.Millisecond)
+	if out, _ := w.end.NS.Output("ip", "-6", "addr", "show", "dev", name); strings.Contains(string(out), "dadfailed") && w.has(other.V6.String()) {
+		t.Fatalf("an address that failed duplicate detection is listed:\n%s", out)
+	}
+}
+
+func (w *watched) has(addr string) bool {
+	for _, g := range w.GIDs() {
+		if g == ib.GIDFromAddr(netip.MustParseAddr(addr)) {
+			return true
+		}
+	}
+	return false
+}
+
+// hop waits for the next hop from e's address of the same kind to dst.
+func (w *watched) hop(dst netip.Addr) (mac [6]byte) {
+	w.t.Helper()
+	src := w.end.V4
+	switch {
+	case dst.IsLinkLocalUnicast():
+		src = w.end.LL
+	case dst.Is6():
+		src = w.end.V6
+	}
+	w.until(fmt.Sprintf("next hop to %v", dst), func() bool {
+		m, known, err := w.NextHop(src, dst)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		mac = m
+		return known
+	})
+	return mac
+}
+
+func TestNextHops(t *testing.T) {
+	p := nettest.New(t, nettest.Config{})
+	w, peer := watch(t, p.Ends[0]), p.Ends[1]
+	mac := [6]byte(peer.MAC)
+	for _, dst := range []netip.Addr{peer.V4, peer.V6, peer.LL} {
+		if got := w.hop(dst); got != mac {
+			t.Errorf("next hop to %v is %x, want %x", dst, got, mac)
+		}
+	}
+	// Behind a gateway.
+	far := netip.MustParseAddr("192.0.2.1")
+	w.ip("route", "add", "192.0.2.0/24", "via", peer.V4.String())
+	if got := w.hop(far); got != mac {
+		t.Errorf("next hop to %v is %x, want the gateway %x", far, got, mac)
+	}
+	// A route that is refused is an error that names it.
+	w.ip("route", "add", "unreachable", "198.51.100.0/24")
+	refused := netip.MustParseAddr("198.51.100.1")
+	w.until("an error for an unreachable destination", func() bool {
+		_, _, err := w.NextHop(w.end.V4, refused)
+		return err != nil && strings.Contains(err.Error(), "198.51.100.1")
+	})
+	// Another MAC address is followed.
+	if err := peer.NS.Run("ip", "link", "set", peer.Name, "address", "02:00:00:00:00:77"); err != nil {
+		t.Fatal(err)
+	}
+	w.ip("neigh", "flush", "dev", w.end.Name)
+	w.until("the new MAC address", func() bool {
+		m, known, _ := w.NextHop(w.end.V4, peer.V4)
+		return known && m == [6]byte{2, 0, 0, 0, 0, 0x77}
+	})
+}
+
+// A neighbour that isn't there is asked for again, with time between.
+func TestUnansweredNeighbour(t *testing.T) {
+	p := nettest.New(t, nettest.Config{})
+	w := watch(t, p.Ends[0])
+	nobody := w.end.V4
+	for nobody == w.end.V4 || nobody == p.Ends[1].V4 {
+		nobody = nobody.Next()
+	}
+	for range 10 {
+		if _, known, err := w.NextHop(w.end.V4, nobody); known || err != nil {
+			t.Fatalf("known %v, error %v", known, err)
+		}
+	}
+	// It comes into being.
+	peer := p.Ends[1]
+	if err := peer.NS.Run("ip", "addr", "add", nobody.String()+"/24", "dev", peer.Name); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for known := false; !known; {
+		if time.Now().After(deadline) {
+			t.Fatal("the neighbour was not found")
+		}
+		time.Sleep(100 * time.Millisecond)
+		_, known, _ = w.NextHop(w.end.V4, nobody)
+	}
+}
+
+func TestInterfaceRemoved(t *testing.T) {
+	p := nettest.New(t, nettest.Config{})
+	w := watch(t, p.Ends[0])
+	w.ip("link", "del", w.end.Name)
+	w.until("the interface is gone", w.Gone)
+	w.untilGIDs("", "", "")
+	if _, _, err := w.NextHop(w.end.V4, p.Ends[1].V4); err == nil || !strings.Contains(err.Error(), "gone") {
+		t.Fatalf("error %v, want one that says gone", err)
+	}
+	if w.Up() {
+		t.Error("a removed interface is up")
+	}
+}
+
+func TestWithoutIPv6(t *testing.T) {
+	p := nettest.New(t, nettest.Config{})
+	e := p.Ends[0]
+	if err := e.NS.Do(func() error {
+		return os.WriteFile("/proc/thread-self/root/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0)
+	}); err != nil {
+		if err := e.NS.Run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"); err != nil {
+			t.Skipf("missing: a way to disable IPv6 in a namespace: %v", err)
+		}
+	}
+	w := watch(t, e)
+	w.until("IPv4 at index 1 alone", func() bool { return reflect.DeepEqual(w.GIDs()[:2], gids("", e.V4.String())) })
+	if got := w.hop(p.Ends[1].V4); got != [6]byte(p.Ends[1].MAC) {
+		t.Errorf("next hop %x", got)
+	}
+}
+
+func TestOpenOfNothing(t *testing.T) {
+	if _, err := Open("no-such-if0"); err == nil || !strings.Contains(err.Error(), "no-such-if0") {
+		t.Fatalf("error %v, want one that names the interface", err)
+	}
+}
+
+func TestCloseLeavesNoDescriptor(t *testing.T) {
+	count := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	open := func() {
+		i, err := Open("lo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := i.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open() // whatever the runtime opens once
+	before := count()
+	for range 20 {
+		open()
+	}
+	if after := count(); after > before {
+		t.Fatalf("%d descriptors before, %d after", before, after)
+	}
+}

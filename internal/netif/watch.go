@@ -1,0 +1,128 @@
+package netif
+
+import (
+	"encoding/binary"
+	"errors"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// groups are the kinds of events that are watched.
+var groups = []uint{
+	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+}
+
+// watch takes in events until Close. An event is news of what to look at;
+// only a neighbour's is itself what is looked at, since they are many.
+func (i *Interface) watch() {
+	defer i.ended.Done()
+	for {
+		msgs, from, err := i.events.Receive()
+		select {
+		case <-i.stop:
+			return
+		default:
+		}
+		switch {
+		case errors.Is(err, unix.ENOBUFS): // events were lost
+			i.resyncAndNotify()
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		case err != nil:
+			return
+		case from != nil && from.Pid == 0: // of the kernel, not of another process
+			i.take(msgs)
+		}
+	}
+}
+
+// take looks at what msgs are about, once each, and notifies once.
+func (i *Interface) take(msgs []syscall.NetlinkMessage) {
+	var link, addrs, changed bool
+	for k := range msgs {
+		m := &msgs[k]
+		if m.Header.Type == unix.RTM_NEWROUTE || m.Header.Type == unix.RTM_DELROUTE {
+			i.mu.Lock()
+			i.forgetRoutes()
+			i.mu.Unlock()
+			changed = true
+			continue
+		}
+		if !i.isOurs(m.Data) {
+			continue
+		}
+		switch m.Header.Type {
+		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+			link = true
+		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+			addrs = true
+		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+			changed = i.takeNeighbour(m) || changed
+		}
+	}
+	if link {
+		// Addresses come and go with a link, and not all with an event.
+		addrs = true
+		changed = i.look(i.readLink) || changed
+	}
+	if addrs {
+		changed = i.look(i.readAddrs) || changed
+	}
+	if changed {
+		i.changed()
+	}
+}
+
+// isOurs reads the interface index, which struct ifinfomsg, ifaddrmsg and ndmsg
+// all have in the same place.
+func (i *Interface) isOurs(m []byte) bool {
+	return len(m) >= 8 && int(int32(binary.NativeEndian.Uint32(m[4:]))) == i.index
+}
+
+func (i *Interface) takeNeighbour(m *syscall.NetlinkMessage) (changed bool) {
+	if len(m.Data) < unix.SizeofNdMsg {
+		return false
+	}
+	n, err := netlink.NeighDeserialize(m.Data)
+	if err != nil || n.Family != unix.AF_INET && n.Family != unix.AF_INET6 {
+		return false // of a bridge's forwarding table, say
+	}
+	if m.Header.Type == unix.RTM_DELNEIGH {
+		n.State = netlink.NUD_NONE
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.setNeighbour(n)
+}
+
+// look runs one of the read functions. When the kernel can't answer, what is
+// known stays: the next event tries again.
+func (i *Interface) look(read func() (bool, error)) bool {
+	changed, err := read()
+	return changed && err == nil
+}
+
+// resync looks at everything.
+func (i *Interface) resync() error {
+	i.mu.Lock()
+	i.forgetRoutes()
+	i.mu.Unlock()
+	for _, read := range []func() (bool, error){i.readLink, i.readAddrs, i.readNeighbours} {
+		if _, err := read(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Interface) resyncAndNotify() {
+	for _, read := range []func() (bool, error){i.readLink, i.readAddrs, i.readNeighbours} {
+		i.look(read)
+	}
+	i.mu.Lock()
+	i.forgetRoutes()
+	i.mu.Unlock()
+	i.changed()
+}
