@@ -2,6 +2,7 @@ package ib
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
@@ -29,7 +30,11 @@ func (g GUID) String() string {
 
 // ParseGUID reads "0002:c903:0000:1234", "0x0002c90300001234" or the same digits bare.
 func ParseGUID(s string) (GUID, error) {
-	digits := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X"), ":", "")
+	digits := s
+	if len(s) > 2 && strings.EqualFold(s[:2], "0x") {
+		digits = s[2:]
+	}
+	digits = strings.ReplaceAll(digits, ":", "")
 	v, err := strconv.ParseUint(digits, 16, 64)
 	if err != nil || len(digits) > 16 {
 		return 0, fmt.Errorf("GUID %q: want up to 16 hexadecimal digits, with or without 0x and colons", s)
@@ -56,8 +61,16 @@ func ParseGID(s string) (GID, error) {
 	return a.As16(), nil
 }
 
+// GIDFromWire reads the 32 hexadecimal digits that Wire gives.
+func GIDFromWire(s string) (g GID, err error) {
+	if n, err := hex.Decode(g[:], []byte(s[:min(len(s), 32)])); n != len(g) || err != nil || len(s) != 32 {
+		return GID{}, fmt.Errorf("GID %q from a peer: want 32 hexadecimal digits", s)
+	}
+	return g, nil
+}
+
 // Is4 reports whether g is an IPv4 address mapped.
-func (g *GID) Is4() bool { return [12]byte(g[:12]) == v4Prefix }
+func (g GID) Is4() bool { return [12]byte(g[:12]) == v4Prefix }
 
 // IsZero reports whether g is the empty GID.
 func (g GID) IsZero() bool { return g == GID{} }
@@ -66,7 +79,7 @@ func (g GID) IsZero() bool { return g == GID{} }
 func (g GID) IsMulticast() bool { return g.Addr().IsMulticast() }
 
 // IsLinkLocal reports whether g is a link-local unicast GID (fe80::/10).
-func (g GID) IsLinkLocal() bool { return g.Addr().IsLinkLocalUnicast() }
+func (g GID) IsLinkLocal() bool { return g[0] == 0xfe && g[1]&0xc0 == 0x80 }
 
 // Addr returns g as an IP address, unmapped.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }

@@ -108,6 +108,9 @@ const (
 	Rate50Gbps  Rate = 20
 	Rate400Gbps Rate = 21
 	Rate600Gbps Rate = 22
+
+	Rate800Gbps  Rate = 23
+	Rate1200Gbps Rate = 24
 )
 
 // mbps are the effective rates of ibv_rate_to_mbps.
@@ -117,7 +120,7 @@ var mbps = [...]int{
 	Rate120Gbps: 120000, Rate14Gbps: 14062, Rate56Gbps: 56250, Rate112Gbps: 112500,
 	Rate168Gbps: 168750, Rate25Gbps: 25781, Rate100Gbps: 103125, Rate200Gbps: 206250,
 	Rate300Gbps: 309375, Rate28Gbps: 28125, Rate50Gbps: 53125, Rate400Gbps: 425000,
-	Rate600Gbps: 637500,
+	Rate600Gbps: 637500, Rate800Gbps: 850000, Rate1200Gbps: 1275000,
 }
 
 // Mbps returns the rate in Mb/s, or 0 for RateMax and for encodings that don't exist.

@@ -28,7 +28,8 @@ func (p PSN) Sub(q PSN) int {
 	return int(int32((uint32(p)-uint32(q))<<(32-psnBits)) >> (32 - psnBits))
 }
 
-// Before reports whether p lies behind q.
+// Before reports whether p lies behind q. Of two PSNs that are half the number
+// space apart, each lies behind the other.
 func (p PSN) Before(q PSN) bool { return p.Sub(q) < 0 }
 
 // Valid reports whether p fits in 24 bits.
