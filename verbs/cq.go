@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/qp"
 )
 
@@ -16,9 +17,9 @@ type CQ struct {
 	depth   int
 	pollers atomic.Pointer[[]poller] // of the QPs that complete here
 	ready   atomic.Int64             // completions that can be polled
-	qps     map[*QP]struct{}         // that complete here; under dev.mu
 
-	mu         sync.Mutex // the one lock of the data path: once a burst, once a poll
+	mu         sync.Mutex     // the one lock of the data path: once a burst, once a poll
+	qps        map[ib.QPN]*QP // that complete here; changed under dev.mu too
 	ring       []WC
 	head, tail uint
 	armed      armed
@@ -45,7 +46,7 @@ func (d *Device) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 	case channel != nil && channel.dev != d:
 		return nil, d.errorf("create CQ: %w: the completion channel is of device %s", ErrInvalid, channel.dev.name)
 	}
-	c := &CQ{dev: d, channel: channel, depth: depth, qps: map[*QP]struct{}{}}
+	c := &CQ{dev: d, channel: channel, depth: depth, qps: map[ib.QPN]*QP{}}
 	c.ring = make([]WC, 1<<bits.Len(uint(depth-1)))
 	c.pollers.Store(&[]poller{})
 	d.mu.Lock()
@@ -70,7 +71,7 @@ func (c *CQ) Depth() int { return c.depth }
 // Channel returns the completion channel, nil when there is none.
 func (c *CQ) Channel() *CompChannel { return c.channel }
 
-// Poll takes up to len(wcs) completions and returns how many it got. It doesn't wait. When it finds none it runs the
+// Poll takes up to len(wcs) completions and returns how many it got. It frees their slots in their queues. It doesn't wait. When it finds none it runs the
 // transport on this goroutine, so that a loop of Poll needs no other thread; call it often then, or not for long: the
 // transport goes on by itself 50 µs after the last Poll.
 //
@@ -93,13 +94,49 @@ func (c *CQ) drain(wcs []WC) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := min(len(wcs), int(c.head-c.tail))
-	mask := uint(len(c.ring) - 1)
 	for i := range n {
-		wcs[i] = c.ring[c.tail&mask]
+		wcs[i] = *c.at(c.tail)
 		c.tail++
 	}
 	c.ready.Add(-int64(n))
+	c.free(wcs[:n])
 	return n
+}
+
+func (c *CQ) at(i uint) *WC { return &c.ring[i&uint(len(c.ring)-1)] }
+
+// free frees the slots of the queues that the completions are of.
+func (c *CQ) free(wcs []WC) {
+	for i := 0; i < len(wcs); {
+		q := c.qps[wcs[i].QPN]
+		var sends, recvs int64
+		for num := wcs[i].QPN; i < len(wcs) && wcs[i].QPN == num; i++ {
+			if wcs[i].Opcode&WCRecv != 0 {
+				recvs++
+			} else {
+				sends++
+			}
+		}
+		if q != nil {
+			q.sq.unpolled.Add(-sends)
+			q.rq.unpolled.Add(-recvs)
+		}
+	}
+}
+
+// purge drops the completions of a QP that is reset or destroyed.
+func (c *CQ) purge(num ib.QPN) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to := c.tail
+	for from := c.tail; from != c.head; from++ {
+		if wc := c.at(from); wc.QPN != num {
+			*c.at(to) = *wc
+			to++
+		}
+	}
+	c.ready.Add(-int64(c.head - to))
+	c.head = to
 }
 
 // ReqNotify arms the CQ: the next completion that is added raises one event in the channel; with solicited, only one
@@ -150,20 +187,24 @@ func (c *CQ) Destroy() error {
 
 // attach enters a QP that completes here. Under dev.mu.
 func (c *CQ) attach(q *QP) {
-	c.qps[q] = struct{}{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.qps[q.num] = q
 	c.listPollers()
 }
 
 // detach undoes attach. Under dev.mu.
 func (c *CQ) detach(q *QP) {
-	delete(c.qps, q)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.qps, q.num)
 	c.listPollers()
 }
 
 // listPollers makes the list of workers that Poll runs.
 func (c *CQ) listPollers() {
 	list := []poller{}
-	for q := range c.qps {
+	for _, q := range c.qps {
 		if !slices.Contains(list, q.poller) {
 			list = append(list, q.poller)
 		}
@@ -193,14 +234,13 @@ func (s *sink) Push(cs []qp.Completion) bool {
 
 // add puts completions into the ring and reports whether an event is due.
 func (c *CQ) add(cs []qp.Completion) (raise bool) {
-	mask := uint(len(c.ring) - 1)
 	n := 0
 	for i := range cs {
 		if c.overrun = c.overrun || int(c.head-c.tail) == c.depth; c.overrun {
 			raise = c.armed != notArmed
 			break
 		}
-		c.ring[c.head&mask] = WC(cs[i])
+		*c.at(c.head) = WC(cs[i])
 		c.head++
 		n++
 		raise = raise || c.armed == nextCompletion || c.armed == solicitedOnly && cs[i].Solicited

@@ -12,10 +12,10 @@ const maxMessage = qp.MaxMessage
 const allFlags = Fence | Signaled | Solicited | Inline
 
 // PostSend posts send work requests in order and returns how many were accepted: all of them, or those before the first
-// that can't be, which the error is about. A QP takes them in RTS, SQD (they wait) and ERR (they are flushed). An accepted
-// work request makes a completion when it is signalled or fails. Its slot is free again before that can be polled; the
-// slot of one that isn't signalled is free when it has ended, whether or not a later completion is polled. wrs and the
-// lists it points to may be reused at once; the memory of MRs may not before the completion.
+// that can't be, which the error is about. A QP takes them in RTS, SQD (they wait) and ERR (they are flushed). A work
+// request that is signalled or fails makes a completion, and its slot is free when that was polled; the slot of another
+// is free when it has ended. wrs and the lists it points to may be reused at once; the memory of MRs may not before the
+// completion.
 //
 // PostSend doesn't wait and doesn't allocate unless it fails.
 func (q *QP) PostSend(wrs ...SendWR) (int, error) {
@@ -28,7 +28,7 @@ func (q *QP) PostSend(wrs ...SendWR) (int, error) {
 	var err error
 	n := 0
 	for ; n < len(wrs); n++ {
-		if n == room {
+		if n >= room {
 			err = q.errSQFull
 			break
 		}
@@ -56,7 +56,7 @@ func (q *QP) PostRecv(wrs ...RecvWR) (int, error) {
 	var err error
 	n := 0
 	for ; n < len(wrs); n++ {
-		if n == room {
+		if n >= room {
 			err = q.errRQFull
 			break
 		}

@@ -150,6 +150,59 @@ func TestQueueFull(t *testing.T) {
 	}
 }
 
+// A slot whose work request got a completion is free when that is polled, so that a CQ as deep as the queues suffices.
+func TestSlotIsFreeWhenPolled(t *testing.T) {
+	b := newBench(t)
+	q, f := b.qp(Caps{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}, StateRTS)
+	must(q.PostSend(SendWR{}, SendWR{}))
+	must(q.PostRecv(RecvWR{}, RecvWR{}))
+	f.init.SQ.Next().Completed = true
+	f.init.SQ.Retire()
+	f.init.RQ.Next()
+	f.init.RQ.Retire()
+	full := func(when string, want bool) {
+		t.Helper()
+		_, err1 := q.PostSend(SendWR{})
+		_, err2 := q.PostRecv(RecvWR{})
+		if errors.Is(err1, ErrQueueFull) != want || errors.Is(err2, ErrQueueFull) != want {
+			t.Errorf("%s: %v; %v", when, err1, err2)
+		}
+	}
+	b.cq.push(qp.Completion{QPN: q.Number(), Opcode: WCWrite}, qp.Completion{QPN: q.Number(), Opcode: WCRecv, Status: WRFlushErr})
+	full("before the poll", true)
+	if n := b.cq.Poll(make([]WC, 9)); n != 2 {
+		t.Fatal(n)
+	}
+	full("after the poll", false)
+	full("again", true)
+}
+
+func TestResetAndDestroyDropCompletions(t *testing.T) {
+	b := newBench(t)
+	q, f := b.qp(Caps{MaxSendWR: 2, MaxSendSGE: 1}, StateRTS)
+	must(q.PostSend(SendWR{}))
+	f.init.SQ.Next().Completed = true
+	f.init.SQ.Retire()
+	mine, other := qp.Completion{QPN: q.Number()}, qp.Completion{QPN: 99, ID: 99}
+	b.cq.push(mine, other, mine)
+	if err := q.Modify(QPAttr{State: StateReset}, AttrState); err != nil {
+		t.Fatal(err)
+	}
+	wcs := make([]WC, 9)
+	if n := b.cq.Poll(wcs); n != 1 || wcs[0].ID != 99 {
+		t.Errorf("%d completions left by RESET, want the other QP's", n)
+	}
+	q.Modify(QPAttr{State: StateRTS}, AttrState)
+	if n, err := q.PostSend(SendWR{}, SendWR{}); n != 2 {
+		t.Errorf("after RESET: %d, %v", n, err)
+	}
+	b.cq.push(other, mine)
+	q.Destroy()
+	if n := b.cq.Poll(wcs); n != 1 || wcs[0].ID != 99 {
+		t.Errorf("%d completions left by Destroy, want the other QP's", n)
+	}
+}
+
 func TestPostByState(t *testing.T) {
 	for _, c := range []struct {
 		s          QPState
@@ -248,6 +301,7 @@ func TestPostAllocatesNothing(t *testing.T) {
 		}
 		f.init.RQ.Next()
 		f.init.RQ.Retire()
+		q.rq.unpolled.Store(0)
 	})
 	if n != 0 {
 		t.Errorf("%v allocations a post", n)

@@ -127,7 +127,7 @@ func (q *QP) Device() *Device { return q.dev }
 func (q *QP) InitAttr() QPInitAttr { return q.init }
 
 // Modify changes the attributes that mask names, as ibv_modify_qp does. To RESET, all work requests are forgotten
-// without completions; to ERR, they are flushed.
+// without completions, and those that wait in CQs are dropped; to ERR, they are flushed.
 func (q *QP) Modify(a QPAttr, mask AttrMask) error {
 	q.modMu.Lock()
 	defer q.modMu.Unlock()
@@ -151,6 +151,7 @@ func (q *QP) entered(s QPState) {
 	defer q.rqMu.Unlock()
 	q.state.Store(uint32(s))
 	if s == StateReset {
+		q.purge()
 		q.sq.clear()
 		q.rq.clear()
 	}
@@ -168,7 +169,8 @@ func (q *QP) Query() (QPAttr, error) {
 	return a, nil
 }
 
-// Destroy frees the QP. Work requests that haven't completed never will.
+// Destroy frees the QP. Work requests that haven't completed never will, and completions of the QP that wait in CQs are
+// dropped.
 func (q *QP) Destroy() error {
 	if !q.retire() {
 		return q.errorf("destroy: %w", ErrClosed)
@@ -181,7 +183,16 @@ func (q *QP) Destroy() error {
 	q.pd.qps--
 	q.init.SendCQ.detach(q)
 	q.init.RecvCQ.detach(q)
+	q.purge()
 	return nil
+}
+
+// purge drops the QP's completions that weren't polled.
+func (q *QP) purge() {
+	q.init.SendCQ.purge(q.num)
+	if q.init.RecvCQ != q.init.SendCQ {
+		q.init.RecvCQ.purge(q.num)
+	}
 }
 
 // retire stops posts and Modify; false when someone did already.

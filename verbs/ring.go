@@ -9,16 +9,17 @@ import (
 
 // cursors are the positions of a work queue's ring, counted without end: slot i lives at i & mask.
 //
-//	tail ≤ next ≤ head ≤ tail + max
+//	tail ≤ next ≤ head,  head - tail + unpolled ≤ max
 //
 // Slots from next to head are posted, those from tail to next are taken by the worker and not retired yet. Posters, one
-// at a time, move head; the QP's worker moves the other two. A slot is free again when it is retired, which is before its
-// completion can be polled: who polls a completion may post in its place.
+// at a time, move head; the QP's worker moves next and tail. A slot that was retired with a completion counts as used
+// until that is polled, so that who makes a CQ as deep as its queues can't overrun it.
 type cursors struct {
 	max, mask uint64
 	_         [48]byte
 	head      atomic.Uint64
-	_         [56]byte // the two sides don't share a cache line
+	unpolled  atomic.Int64
+	_         [48]byte // the two sides don't share a cache line
 	next      atomic.Uint64
 	tail      atomic.Uint64
 	_         [48]byte
@@ -34,8 +35,11 @@ func (c *cursors) init(n int) int {
 	return slots
 }
 
-// room returns the number of free slots. Posters only.
-func (c *cursors) room() int { return int(c.max - (c.head.Load() - c.tail.Load())) }
+// room returns the number of free slots; less, even less than none, while the worker retires some. Posters only.
+func (c *cursors) room() int {
+	tail := c.tail.Load() // before unpolled, which is counted up first
+	return int(c.max-(c.head.Load()-tail)) - int(c.unpolled.Load())
+}
 
 // take returns the index of the oldest slot not taken. Worker only.
 func (c *cursors) take() (uint64, bool) {
@@ -47,13 +51,20 @@ func (c *cursors) take() (uint64, bool) {
 	return n & c.mask, true
 }
 
-// retire frees the oldest taken slot. Worker only.
-func (c *cursors) retire() { c.tail.Add(1) }
+// retire gives up the oldest taken slot, for which a completion was made or not. Worker only.
+func (c *cursors) retire(completed bool) {
+	if completed {
+		c.unpolled.Add(1)
+	}
+	c.tail.Add(1)
+}
 
-// clear forgets everything posted. The worker is not using the queue: the QP is in RESET.
+// clear forgets everything posted. The worker is not using the queue, and no CQ holds a completion of it: the QP is in
+// RESET.
 func (c *cursors) clear() {
 	c.next.Store(c.head.Load())
 	c.tail.Store(c.head.Load())
+	c.unpolled.Store(0)
 }
 
 // sendQueue is the send queue of a QP; it is a qp.SendQueue.
@@ -84,7 +95,7 @@ func (s *sendQueue) Next() *qp.SendWQE {
 }
 
 // Retire implements qp.SendQueue.
-func (s *sendQueue) Retire() { s.retire() }
+func (s *sendQueue) Retire() { s.retire(s.wqes[s.tail.Load()&s.mask].Completed) }
 
 // slot returns the k-th free slot and its slabs, cut to no elements.
 func (s *sendQueue) slot(k int) (*qp.SendWQE, []qp.SGE, []byte) {
@@ -117,8 +128,8 @@ func (r *recvQueue) Next() *qp.RecvWQE {
 	return nil
 }
 
-// Retire implements qp.RecvQueue.
-func (r *recvQueue) Retire() { r.retire() }
+// Retire implements qp.RecvQueue. Each receive gets a completion.
+func (r *recvQueue) Retire() { r.retire(true) }
 
 // slot returns the k-th free slot and its slab, cut to no elements.
 func (r *recvQueue) slot(k int) (*qp.RecvWQE, []qp.SGE) {
