@@ -9,13 +9,9 @@ type silent struct{}
 
 func (*silent) Commit(*Op) {}
 
-func region(tb testing.TB, size int) (*Table, *PD, *MR) {
+func regionOf(tb testing.TB, b []byte) (*Table, *PD, *MR) {
 	t, pd := new(Table), new(PD)
-	mr, err := t.Register(pd, NewBytes(make([]byte, size), 0), 0, 0, uint64(size), LocalWrite|RemoteWrite|RemoteRead|RemoteAtomic)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return t, pd, mr
+	return t, pd, register(tb, t, pd, NewBytes(b, 0), 0, 0, uint64(len(b)), allAccess)
 }
 
 // best returns the shortest time of a call of each f, of 1000 calls at a
@@ -39,7 +35,7 @@ func best(b *testing.B, fs ...func(i int)) []float64 {
 
 // BenchmarkBytes1K reports what an op of 1 KiB costs beyond copy.
 func BenchmarkBytes1K(b *testing.B) {
-	_, _, mr := region(b, 64<<10)
+	_, _, mr := regionOf(b, make([]byte, 64<<10))
 	frag, batch, o := make([]byte, 1024), NewBatch(64), new(silent)
 	run := func(kind Kind, tail bool) func(int) {
 		return func(i int) {
@@ -60,7 +56,7 @@ func BenchmarkBytes1K(b *testing.B) {
 }
 
 func BenchmarkFind(b *testing.B) {
-	t, pd, mr := region(b, 64<<10)
+	t, pd, mr := regionOf(b, make([]byte, 64<<10))
 	for b.Loop() {
 		if t.Find(mr.Key, pd, 1024, 1024, RemoteWrite) != mr {
 			b.Fatal("lost")

@@ -174,7 +174,10 @@ func remap(b []byte, call, _ uintptr) error {
 func watchTails(b []byte, messages int) error {
 	ack := unsafe.Slice(&b[0], pageSize+1)[pageSize:]
 	for k := 1; k <= messages; k++ {
-		for Load8(b, len(b)-1) != byte(k) {
+		for i := 0; Load8(b, len(b)-1) != byte(k); i++ {
+			if i%1000 == 999 {
+				yield()
+			}
 		}
 		for i := range b {
 			if got := Load8(b, i); got != byte(k) {

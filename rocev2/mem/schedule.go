@@ -62,10 +62,7 @@ func (s *schedule) next(ops []Op) bool {
 			continue
 		}
 		o := s.ownerOf(int32(i))
-		if o.waits == s.first {
-			continue
-		}
-		switch lane.admit(&ops[i]) {
+		switch lane.admit(&ops[i], o.waits == s.first) {
 		case joins:
 			s.group = append(s.group, int32(i))
 			s.pending[i] = false
@@ -93,18 +90,22 @@ const (
 	closes         // neither it nor what follows may join
 )
 
-// admit decides about an op whose predecessors of the same owner are all in
-// the group or done.
-func (l *lane) admit(op *Op) verdict {
+// admit decides about an op. Its owner waits if an earlier op of his does.
+func (l *lane) admit(op *Op, waits bool) verdict {
 	p := op.remote()
 	switch {
 	case op.MR == nil || op.Kind == Nop:
+		if waits {
+			return later
+		}
 		return joins
 	case !l.open:
 		*l = lane{open: true, space: p, kind: op.Kind}
 		return joins
 	case p != l.space:
 		return later
+	case waits:
+		return closes // what follows may overlap it
 	case p == nil:
 		return joins // run one by one
 	case op.Kind != l.kind || op.Kind.atomic():
