@@ -45,6 +45,7 @@ type Port struct {
 	stopped  chan struct{} // the goroutine that follows changes has ended
 	closing  sync.Once
 	closeErr error
+	netdev   *netdev // nil if it is none
 
 	newCore func(qp.Config) machine // the QP core; tests replace it
 }
@@ -92,7 +93,7 @@ func (p *Port) makeWorkers() error {
 		if err != nil {
 			return err
 		}
-		p.workers = append(p.workers, newWorker(p, i, p.tap(l), p.tap(loop)))
+		p.workers = append(p.workers, newWorker(p, i, l, loop))
 	}
 	n := len(p.workers)
 	for _, w := range p.workers {
@@ -223,7 +224,7 @@ func (p *Port) number(q *QP, i *QPInit) error {
 func (p *Port) leastLoaded() *Worker {
 	least := p.workers[0]
 	for _, w := range p.workers {
-		if w.load.Load() < least.load.Load() {
+		if w.sends && (!least.sends || w.load.Load() < least.load.Load()) {
 			least = w
 		}
 	}

@@ -159,13 +159,11 @@ func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
 	}
 	w.dispatch()
 	w.cancelSpare()
-	if sent == 0 {
-		return false
-	}
+	// Without a packet, too: what the device did not take last time waits.
 	if err := s.link.Flush(); err != nil {
 		w.linkFailed(s, err)
 	}
-	return true
+	return sent > 0
 }
 
 // turn lets q send up to n packets, and puts it where it belongs then.

@@ -32,6 +32,7 @@ type Worker struct {
 	port  *Port
 	index int
 	line  Link // the wire side's, for Wait and Wake
+	sends bool // the Link can
 
 	token    sync.Mutex // guards all down to the blank line
 	now      clock.Time // of the Step that runs, or the last one
@@ -85,9 +86,15 @@ const (
 
 type traffic struct{ sentPkts, rcvdPkts, sentBytes, rcvdBytes uint64 }
 
+// receiveOnly is a Link that may have no way to send: some devices have more
+// queues in than out. No QP lives there.
+type receiveOnly interface{ CanSend() bool }
+
 func newWorker(p *Port, index int, link, loop Link) *Worker {
+	r, ok := link.(receiveOnly)
+	link, loop = p.tap(link), p.tap(loop)
 	w := &Worker{
-		port: p, index: index, line: link, batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
+		port: p, index: index, line: link, sends: !ok || r.CanSend(), batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
 		bursts: make(map[CQ]*cqBurst), done: make(chan struct{}), spin: p.cfg.Spin,
 	}
 	w.sides[sideWire].link, w.sides[sideLoop].link = link, loop

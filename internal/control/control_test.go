@@ -1,0 +1,184 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary play a process that holds an interface.
+func TestMain(m *testing.M) {
+	if ifname := os.Getenv("CONTROL_TEST_HOLD"); ifname != "" {
+		if _, err := Hold(ifname); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("held")
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+// name is an interface name that only this run uses.
+func name(n int) string { return fmt.Sprintf("t%dx%d", os.Getpid()%100000, n) }
+
+func mustHold(t *testing.T, ifname string) *Holder {
+	t.Helper()
+	h, err := Hold(ifname)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h
+}
+
+func TestSecondHolderIsToldOfTheFirst(t *testing.T) {
+	h := mustHold(t, name(1))
+	_, err := Hold(name(1))
+	if !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) || !strings.Contains(err.Error(), "control.test") {
+		t.Fatalf("error %v; want ErrHeld, with process and command", err)
+	}
+	mustHold(t, name(2))
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mustHold(t, name(1))
+}
+
+func TestHoldDiesWithItsProcess(t *testing.T) {
+	other := exec.Command(os.Args[0])
+	other.Env = append(os.Environ(), "CONTROL_TEST_HOLD="+name(3))
+	out, err := other.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
+		t.Fatalf("the other process says %q", line)
+	}
+	if _, err := Hold(name(3)); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), fmt.Sprint("process ", other.Process.Pid)) {
+		t.Errorf("error %v; want one that names process %d", err, other.Process.Pid)
+	}
+	if err := other.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = other.Wait()
+	mustHold(t, name(3))
+}
+
+func TestBadNames(t *testing.T) {
+	for _, n := range []string{"", "a b", "a/b", "0123456789abcdef"} {
+		if _, err := Hold(n); err == nil {
+			t.Errorf("%q was held", n)
+		}
+	}
+}
+
+func TestCommands(t *testing.T) {
+	h := mustHold(t, name(4))
+	ended := make(chan struct{})
+	h.Serve(map[string]Command{
+		"stats": func(_ context.Context, w io.Writer) error {
+			_, err := io.WriteString(w, `{"a":1}`)
+			return err
+		},
+		"stream": func(ctx context.Context, w io.Writer) error {
+			defer close(ended)
+			for i := 0; ; i++ {
+				if _, err := fmt.Fprintln(w, i); err != nil {
+					return err
+				}
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(time.Millisecond):
+				}
+			}
+		},
+	})
+	r, err := Call(name(4), "stats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(r); err != nil || string(b) != `{"a":1}` {
+		t.Fatalf("stats: %q, %v", b, err)
+	}
+	r.Close()
+	if _, err := Call(name(4), "nonsense"); err == nil || !strings.Contains(err.Error(), "stats stream") {
+		t.Errorf("error %v; want one that lists the commands", err)
+	}
+	if _, err := Call(name(5), "stats"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v for an interface that no one holds; want ErrNotExist", err)
+	}
+	if r, err = Call(name(4), "stream"); err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := bufio.NewReader(r).ReadString('\n'); line != "0\n" {
+		t.Errorf("the stream starts with %q", line)
+	}
+	r.Close()
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second):
+		t.Fatal("a stream goes on without its client")
+	}
+}
+
+// Close doesn't wait for a client that reads nothing.
+func TestSlowClient(t *testing.T) {
+	h := mustHold(t, name(6))
+	h.Serve(map[string]Command{"flood": func(_ context.Context, w io.Writer) error {
+		for {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return err
+			}
+		}
+	}})
+	r, err := Call(name(6), "flood")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	time.Sleep(50 * time.Millisecond)
+	start := time.Now()
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(start); d > 3*time.Second {
+		t.Fatalf("Close took %v", d)
+	}
+}
+
+func TestRudeClients(t *testing.T) {
+	h := mustHold(t, name(7))
+	h.Serve(map[string]Command{"hello": func(_ context.Context, w io.Writer) error {
+		_, err := io.WriteString(w, "hello")
+		return err
+	}})
+	if _, err := Call(name(7), strings.Repeat("x", 1000)); err == nil {
+		t.Error("a long request was taken")
+	}
+	for range maxClients - 1 { // connect, and say nothing
+		if _, err := holder(name(7)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Call(name(7), "hello")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if b, _ := io.ReadAll(r); string(b) != "hello" {
+		t.Errorf("got %q", b)
+	}
+}

@@ -1,0 +1,134 @@
+// Package control lets one process hold a network interface for itself, and
+// serve others that ask about it.
+//
+// The hold is an abstract unix socket that is named after the interface. Such
+// names belong to a network namespace, as interfaces do, and go with the
+// process, however it ends.
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrHeld means that another process, or this one, holds the interface.
+var ErrHeld = errors.New("the interface is in use")
+
+// address is the socket's name for an interface.
+func address(ifname string) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unix", Name: "@urxe/" + ifname}
+}
+
+// Holder holds an interface until Close.
+type Holder struct {
+	ifname   string
+	listener *net.UnixListener
+	ctx      context.Context
+	cancel   context.CancelFunc
+	serving  sync.WaitGroup
+}
+
+// Hold takes an interface of the calling thread's network namespace. If it is
+// held, the error wraps ErrHeld and names the holder.
+func Hold(ifname string) (*Holder, error) {
+	if ifname == "" || len(ifname) >= unix.IFNAMSIZ || strings.ContainsAny(ifname, "/ \t\n") {
+		return nil, fmt.Errorf("%q can't be the name of a network interface", ifname)
+	}
+	runtime.LockOSThread() // the socket is made in this thread's namespace
+	defer runtime.UnlockOSThread()
+	// The name is free a moment after its holder's end; someone may also let go
+	// while we ask who he is.
+	for range 3 {
+		l, err := net.ListenUnix("unix", address(ifname))
+		if err == nil {
+			h := &Holder{ifname: ifname, listener: l}
+			h.ctx, h.cancel = context.WithCancel(context.Background())
+			return h, nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return nil, fmt.Errorf("hold %s: %w", ifname, err)
+		}
+		if who, err := holder(ifname); err == nil {
+			return nil, fmt.Errorf("%w: %s is held by %s; end that, or choose another interface", ErrHeld, ifname, who)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil, fmt.Errorf("%w: %s is held by a process that doesn't answer", ErrHeld, ifname)
+}
+
+// holder describes the process that holds an interface.
+func holder(ifname string) (string, error) {
+	c, err := net.DialUnix("unix", nil, address(ifname))
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	cred, err := peer(c)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("process %d %s", cred.Pid, describe(cred)), nil
+}
+
+// describe gives a process's command line and user.
+func describe(cred *unix.Ucred) string {
+	if cred.Pid == 0 {
+		return "(in another PID namespace)"
+	}
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cred.Pid))
+	command := string(bytes.ReplaceAll(bytes.TrimRight(line, "\x00"), []byte{0}, []byte{' '}))
+	if command == "" {
+		command = "?"
+	}
+	const longest = 120
+	if len(command) > longest {
+		command = command[:longest] + "…"
+	}
+	return fmt.Sprintf("(%s, uid %d)", command, cred.Uid)
+}
+
+// peer returns who is at the other end: for the listener's end, whoever called
+// listen.
+func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	if e := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil {
+		return nil, e
+	}
+	return cred, err
+}
+
+// Quiesce ends all commands and takes no more. The interface stays held.
+func (h *Holder) Quiesce() error {
+	h.cancel()
+	// A deadline in the past ends Accept and leaves the name taken.
+	err := h.listener.SetDeadline(time.Unix(1, 0))
+	h.serving.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close lets go of the interface.
+func (h *Holder) Close() error {
+	err := h.Quiesce()
+	if e := h.listener.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}

@@ -1,0 +1,160 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The protocol: the client sends the name of a command and a newline. The
+// holder answers "ok" or "error: why", a newline, and after "ok" the command's
+// output until it closes the connection.
+
+const (
+	maxClients = 16
+	maxRequest = 64 // bytes
+	// patience is how long a client may take to send its request, and to take
+	// in any piece of the answer.
+	patience = 5 * time.Second
+	// lastWords is how long it may take for the rest when the holder lets go.
+	lastWords = 500 * time.Millisecond
+)
+
+// Command answers a client: it writes to w until it is done, w fails, or ctx
+// ends, as it does when the client goes or the holder lets go.
+type Command func(ctx context.Context, w io.Writer) error
+
+// Serve begins to answer clients: those of root, and of the holder's own user.
+func (h *Holder) Serve(commands map[string]Command) {
+	h.serving.Add(1)
+	go func() {
+		defer h.serving.Done()
+		places := make(chan struct{}, maxClients)
+		for {
+			c, err := h.listener.AcceptUnix()
+			if h.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				if err == nil {
+					c.Close()
+				}
+				return
+			}
+			if err != nil { // no descriptors are left, say
+				time.Sleep(100 * time.Millisecond)
+				continue
+			}
+			places <- struct{}{}
+			h.serving.Add(1)
+			go func() {
+				defer h.serving.Done()
+				defer func() { <-places }()
+				defer c.Close()
+				h.answer(c, commands)
+			}()
+		}
+	}()
+}
+
+func (h *Holder) answer(c *net.UnixConn, commands map[string]Command) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	defer cancel()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	// Close doesn't wait for a client that is slow.
+	defer context.AfterFunc(h.ctx, func() { _ = c.SetDeadline(time.Now().Add(lastWords)) })()
+	command, err := h.request(c, commands)
+	if err != nil {
+		fmt.Fprintf(c, "error: %v\n", err)
+		return
+	}
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		return
+	}
+	go func() { // sees the client go; ends when c is closed
+		defer cancel()
+		_, _ = io.Copy(io.Discard, c)
+	}()
+	w := &patientWriter{ctx, c}
+	if _, err := io.WriteString(w, "ok\n"); err == nil {
+		// An error here is the client's end, or the holder's: no one is left to be told.
+		_ = command(ctx, w)
+	}
+}
+
+// request reads what the client wants, and checks that it may.
+func (h *Holder) request(c *net.UnixConn, commands map[string]Command) (Command, error) {
+	cred, err := peer(c)
+	if err != nil {
+		return nil, err
+	}
+	if uid := os.Getuid(); cred.Uid != 0 && int(cred.Uid) != uid {
+		return nil, fmt.Errorf("user %d may not ask: only root and user %d", cred.Uid, uid)
+	}
+	line, err := bufio.NewReader(io.LimitReader(c, maxRequest)).ReadString('\n')
+	if err != nil {
+		return nil, fmt.Errorf("no request within %v or %d bytes", patience, maxRequest)
+	}
+	command := commands[strings.TrimSuffix(line, "\n")]
+	if command == nil {
+		return nil, fmt.Errorf("no such command: %q; there are %v", strings.TrimSpace(line), slices.Sorted(maps.Keys(commands)))
+	}
+	return command, nil
+}
+
+// patientWriter gives the client so much time for each piece.
+type patientWriter struct {
+	ctx context.Context
+	c   *net.UnixConn
+}
+
+func (w *patientWriter) Write(b []byte) (int, error) {
+	if w.ctx.Err() == nil {
+		if err := w.c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+			return 0, err
+		}
+	}
+	return w.c.Write(b)
+}
+
+// Call asks the holder of an interface, in the calling thread's network
+// namespace, to run a command, and returns its output. The error wraps
+// os.ErrNotExist if no one holds the interface.
+func Call(ifname, command string) (io.ReadCloser, error) {
+	runtime.LockOSThread() // the socket is made in this thread's namespace
+	c, err := net.DialUnix("unix", nil, address(ifname))
+	runtime.UnlockOSThread()
+	if err != nil {
+		return nil, fmt.Errorf("no urxe process holds %s (%w): %w", ifname, os.ErrNotExist, err)
+	}
+	r, err := call(c, command)
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("ask the holder of %s for %s: %w", ifname, command, err)
+	}
+	return r, nil
+}
+
+func call(c *net.UnixConn, command string) (io.ReadCloser, error) {
+	if _, err := fmt.Fprintln(c, command); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReader(c)
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return nil, fmt.Errorf("no answer: %w", err)
+	}
+	if line != "ok\n" {
+		return nil, errors.New(strings.TrimPrefix(strings.TrimSpace(line), "error: "))
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{r, c}, nil
+}

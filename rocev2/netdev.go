@@ -1,0 +1,172 @@
+package rocev2
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/control"
+	"github.com/urxe/urxe/internal/netif"
+	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/xdp"
+)
+
+// NetdevOptions are the options of OpenNetdev. The zero value is right for most uses.
+type NetdevOptions struct {
+	Name string        // of the device; "" is the interface's
+	XDP  xdp.Options   // mode, copy or zero-copy, frames
+	Spin time.Duration // see Config
+}
+
+// OpenNetdev opens a network interface, of the calling thread's network
+// namespace, as a RoCEv2 port over AF_XDP: all its queues, its addresses and
+// what follows from them. It needs root, or CAP_NET_RAW, CAP_NET_ADMIN and
+// CAP_BPF.
+//
+// The port holds the interface for itself: a second opener, in this process or
+// another one, gets an error that wraps control.ErrHeld and names the holder.
+func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
+	d := &netdev{}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("open %s: %w", ifname, errors.Join(err, d.Close()))
+		}
+	}()
+	if d.hold, err = control.Hold(ifname); err != nil {
+		return nil, err
+	}
+	if d.Interface, err = netif.Open(ifname); err != nil {
+		return nil, err
+	}
+	if d.xdp, err = xdp.Open(ifname, o.XDP); err != nil {
+		return nil, err
+	}
+	if err := d.sync(); err != nil {
+		return nil, err
+	}
+	links, err := d.links()
+	if err != nil {
+		return nil, err
+	}
+	if o.Name == "" {
+		o.Name = ifname
+	}
+	p, err := NewPort(Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin})
+	if err != nil {
+		closeLinks(links)
+		return nil, err
+	}
+	p.netdev = d
+	d.hold.Serve(p.commands())
+	return p, nil
+}
+
+// netdev is the Net over an interface with AF_XDP.
+type netdev struct {
+	*netif.Interface
+	hold *control.Holder
+	xdp  *xdp.Port
+
+	mu    sync.Mutex
+	taken []ib.GID // addresses whose packets come to us
+}
+
+// links makes a Link of each socket.
+func (d *netdev) links() (links []Link, err error) {
+	sends := false
+	for _, s := range d.xdp.Sockets() {
+		l, err := newXDPLink(s, d.xdp.Info().RxFrames)
+		if err != nil {
+			closeLinks(links)
+			return nil, err
+		}
+		links = append(links, l)
+		sends = sends || s.CanSend()
+	}
+	if !sends {
+		closeLinks(links)
+		return nil, fmt.Errorf("none of the %d queues can send by AF_XDP", len(links))
+	}
+	return links, nil
+}
+
+func closeLinks(links []Link) {
+	for _, l := range links {
+		_ = l.Close() // another error is under way
+	}
+}
+
+// sync makes the XDP program take packets to the present addresses, and no others.
+func (d *netdev) sync() (err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	gids := d.Interface.GIDs()
+	for _, g := range gids {
+		if !g.IsZero() && !slices.Contains(d.taken, g) {
+			if e := d.xdp.AddAddr(g); e != nil {
+				err = errors.Join(err, e)
+				continue
+			}
+			d.taken = append(d.taken, g)
+		}
+	}
+	d.taken = slices.DeleteFunc(d.taken, func(g ib.GID) bool {
+		if slices.Contains(gids, g) {
+			return false
+		}
+		e := d.xdp.RemoveAddr(g)
+		err = errors.Join(err, e)
+		return e == nil
+	})
+	return err
+}
+
+// Notify sees first that the XDP program knows the addresses.
+func (d *netdev) Notify(f func()) {
+	d.Interface.Notify(func() {
+		_ = d.sync() // what failed is tried again with the next change
+		f()
+	})
+}
+
+// Resolve gives the flow between two GIDs.
+func (d *netdev) Resolve(sgid, dgid ib.GID) (f wire.Flow, known bool, err error) {
+	if !slices.Contains(d.Interface.GIDs(), sgid) || sgid.IsZero() {
+		return f, false, fmt.Errorf("%v is not an address of %s", sgid, d.Name())
+	}
+	mac, known, err := d.NextHop(sgid.Addr(), dgid.Addr())
+	return wire.Flow{SrcMAC: d.MAC(), DstMAC: mac, Src: sgid, Dst: dgid}, known, err
+}
+
+// MTU returns the longest IP packet that can be sent and received.
+func (d *netdev) MTU() int {
+	const ethernet = wire.EthernetLen + wire.VLANLen
+	mtu := d.Interface.MTU()
+	for _, s := range d.xdp.Sockets() {
+		mtu = min(mtu, s.MaxReceive()-ethernet)
+		if s.CanSend() {
+			mtu = min(mtu, s.MaxSend()-ethernet)
+		}
+	}
+	return mtu
+}
+
+// Close lets go of everything, also of what is half open.
+func (d *netdev) Close() (err error) {
+	if d.hold != nil {
+		err = errors.Join(err, d.hold.Quiesce())
+	}
+	if d.Interface != nil {
+		err = errors.Join(err, d.Interface.Close())
+	}
+	if d.xdp != nil {
+		err = errors.Join(err, d.xdp.Close())
+	}
+	if d.hold != nil { // last: the next holder may open right away
+		err = errors.Join(err, d.hold.Close())
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package rocev2
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+
+	"github.com/urxe/urxe/internal/control"
+	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/xdp"
+)
+
+// Stats is everything that a Port counts, and what it is.
+type Stats struct {
+	Device    string            `json:"device"`
+	Link      string            `json:"link"` // "af_xdp" or "mem"
+	State     string            `json:"state"`
+	MTU       int               `json:"mtu"`        // of the interface, bytes
+	ActiveMTU int               `json:"active_mtu"` // bytes of payload a packet
+	GIDs      []string          `json:"gids"`       // by index; "" where there is none
+	QPs       int               `json:"qps"`
+	Counters  map[string]uint64 `json:"counters"` // under the names of rxe, where it has one
+	Drops     map[string]uint64 `json:"drops"`    // received packets dropped, by reason; those that happened
+	XDP       *XDPStats         `json:"xdp,omitempty"`
+}
+
+// XDPStats are about the AF_XDP side of a Port.
+type XDPStats struct {
+	Info    xdp.Info         `json:"info"`
+	Program xdp.ProgramStats `json:"program"`
+	Sockets xdp.Stats        `json:"sockets"` // of all queues
+}
+
+// Stats gathers the Port's counters.
+func (p *Port) Stats() Stats {
+	s := Stats{
+		Device: p.Name(), Link: "mem", State: p.State().String(), MTU: p.net.MTU(), ActiveMTU: p.ActiveMTU().Bytes(),
+		QPs: p.qps.Len(), Counters: p.namedCounters(), Drops: make(map[string]uint64),
+	}
+	for _, g := range p.GIDs() {
+		name := ""
+		if !g.IsZero() {
+			name = g.String()
+		}
+		s.GIDs = append(s.GIDs, name)
+	}
+	for v, n := range p.Drops() {
+		if n > 0 && v != int(wire.Accepted) {
+			s.Drops[wire.Verdict(v).String()] = n
+		}
+	}
+	if p.netdev != nil {
+		x := p.netdev.xdp
+		s.Link = "af_xdp"
+		s.XDP = &XDPStats{Info: x.Info(), Sockets: x.Stats()}
+		s.XDP.Program, _ = x.ProgramStats() // zero once it is closed
+	}
+	return s
+}
+
+func (p *Port) namedCounters() map[string]uint64 {
+	c := p.Counters()
+	return map[string]uint64{
+		"sent_pkts": c.SentPkts, "rcvd_pkts": c.RcvdPkts, "sent_bytes": c.SentBytes, "rcvd_bytes": c.RcvdBytes,
+		"duplicate_request": c.DuplicateRequest, "out_of_seq_request": c.OutOfSeqRequest,
+		"rcvd_rnr_err": c.RcvdRNRErr, "send_rnr_err": c.SendRNRErr, "rcvd_seq_err": c.RcvdSeqErr,
+		"ack_deferred": c.AckDeferred, "retry_exceeded_err": c.RetryExceeded,
+		"retry_rnr_exceeded_err": c.RNRRetryExceeded, "send_err": c.LocalErrors,
+		"completer_retry_err": c.Timeouts + c.ImpliedNAK + c.RcvdSeqErr, "local_ack_timeout_err": c.Timeouts,
+		"implied_nak_seq_err": c.ImpliedNAK, "rdma_sends": c.RDMASends, "rdma_recvs": c.RDMARecvs,
+		"nak_invalid_request": c.NAKInvalidRequest, "nak_remote_access": c.NAKRemoteAccess,
+		"nak_remote_operation": c.NAKRemoteOp, "nak_sequence": c.NAKSequence,
+		"read_replays": c.ReadReplays, "atomic_replays": c.AtomicReplays,
+	}
+}
+
+// commands are what the holder of an interface does for other processes.
+func (p *Port) commands() map[string]control.Command {
+	return map[string]control.Command{
+		"stats": func(_ context.Context, w io.Writer) error {
+			e := json.NewEncoder(w)
+			e.SetIndent("", "  ")
+			return e.Encode(p.Stats())
+		},
+		"capture": func(ctx context.Context, w io.Writer) error { return p.Record(w, ctx.Done()) },
+	}
+}
