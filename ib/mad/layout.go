@@ -54,3 +54,22 @@ func setSubByte(b []byte, i, bits int, v uint8) {
 	p := &b[i*bits/8]
 	*p = *p&^mask | v<<shift&mask
 }
+
+// Get reads element i of f, which is at most 64 bits wide, from a view. It is
+// for those who handle fields by name; accessors are faster.
+func (f *Field) Get(v []byte, i int) uint64 {
+	var x uint64
+	for b := f.Bit + i*f.Bits; b < f.Bit+(i+1)*f.Bits; b++ {
+		x = x<<1 | uint64(v[b/8]>>(7-b%8)&1)
+	}
+	return x
+}
+
+// Set writes element i of f, which is at most 64 bits wide, into a view.
+func (f *Field) Set(v []byte, i int, x uint64) {
+	for b := f.Bit + (i+1)*f.Bits - 1; b >= f.Bit+i*f.Bits; b-- {
+		mask := byte(1) << (7 - b%8)
+		setBit(v, b/8, mask, x&1 != 0)
+		x >>= 1
+	}
+}
