@@ -4,15 +4,21 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/xdp"
 )
 
 // Options are how a device is opened. The zero value works.
 type Options struct {
 	Name     string  // of the device; empty: that of the Port, or of the interface
 	NodeGUID ib.GUID // 0: made from the interface's MAC address, as rxe does
+
+	// Of Open only.
+	XDP  xdp.Options   // mode, copy or zero-copy, frames
+	Spin time.Duration // how long an idle worker looks for more before it sleeps; 0: 20 µs; negative: never
 }
 
 // Device is an RDMA device with one port. All methods may be called by any goroutine.

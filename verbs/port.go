@@ -20,8 +20,12 @@ type PortAttr struct {
 
 // QueryPort returns the attributes of the port.
 func (d *Device) QueryPort() PortAttr {
+	return portAttr(d.engine.State(), d.engine.ActiveMTU(), len(d.engine.GIDs()))
+}
+
+func portAttr(s ib.PortState, active ib.MTU, gids int) PortAttr {
 	return PortAttr{
-		State: d.engine.State(), MaxMTU: ib.MTU4096, ActiveMTU: d.engine.ActiveMTU(), GIDTableLen: len(d.engine.GIDs()),
+		State: s, MaxMTU: ib.MTU4096, ActiveMTU: active, GIDTableLen: gids,
 		PKeyTable: []ib.PKey{ib.PKeyDefault}, MaxMsgSize: maxMessage, LinkLayer: "Ethernet",
 	}
 }

@@ -223,7 +223,7 @@ func TestPollingMemory(t *testing.T) {
 			a.cq.Poll(nil)
 		}
 		for i := 0; i < size; i += 8 {
-			if v := b.mr.Load64(i); v != round {
+			if v := binary.NativeEndian.Uint64(b.buf[i:]); v != round {
 				t.Fatalf("round %d: the last word is there, but at %d stands %d", round, i, v)
 			}
 		}

@@ -1,0 +1,71 @@
+package verbs
+
+import (
+	"net"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/netif"
+	"github.com/urxe/urxe/rocev2"
+)
+
+// Open opens a network interface, of the calling thread's network namespace, as an RDMA device over AF_XDP. It needs
+// root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. The interface goes on serving the kernel's traffic; only RoCEv2 to its
+// own addresses comes here.
+//
+// A device holds its interface for itself: a second opener, in this process or another, gets an error that names the
+// holder.
+func Open(netdev string, o Options) (*Device, error) {
+	p, err := rocev2.OpenNetdev(netdev, rocev2.NetdevOptions{Name: o.Name, XDP: o.XDP, Spin: o.Spin})
+	if err != nil {
+		return nil, err
+	}
+	if i, err := net.InterfaceByName(netdev); err == nil && o.NodeGUID == 0 {
+		o.NodeGUID = ib.GUIDFromMAC(i.HardwareAddr)
+	}
+	return OpenPort(p, o), nil
+}
+
+// DeviceInfo describes a network interface that Open may open as a device.
+type DeviceInfo struct {
+	Name     string
+	NodeGUID ib.GUID
+	MTU      int // of the interface, in bytes
+	Port     PortAttr
+	GIDs     []ib.GID // as the device's GID table would begin
+}
+
+// Devices lists the Ethernet interfaces of the calling thread's network namespace, in the kernel's order.
+func Devices() ([]DeviceInfo, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var list []DeviceInfo
+	for _, i := range all {
+		if len(i.HardwareAddr) != 6 || i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		d, err := describe(&i)
+		if err != nil {
+			continue // removed a moment ago
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+func describe(i *net.Interface) (DeviceInfo, error) {
+	n, err := netif.Open(i.Name)
+	if err != nil {
+		return DeviceInfo{}, err
+	}
+	defer n.Close()
+	d := DeviceInfo{
+		Name: i.Name, NodeGUID: ib.GUIDFromMAC(i.HardwareAddr), MTU: n.MTU(), GIDs: n.GIDs(),
+		Port: portAttr(ib.PortDown, ib.MTUForLink(n.MTU()), len(n.GIDs())),
+	}
+	if n.Up() {
+		d.Port.State = ib.PortActive
+	}
+	return d, nil
+}
