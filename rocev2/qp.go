@@ -93,6 +93,9 @@ func (q *QP) modify(a *qp.Attr, mask qp.AttrMask) error {
 	if err != nil {
 		return err
 	}
+	if mask&qp.AttrState != 0 && (a.State == qp.Reset || a.State == qp.Err) {
+		q.settle()
+	}
 	attr := *a
 	attr.AV = av
 	if err := q.core.Modify(&attr, mask, clock.Now()); err != nil {
@@ -132,6 +135,7 @@ func (q *QP) Destroy() {
 	// Under the token no Step runs, so that no memory operation, planned packet
 	// or completion of the QP is under way.
 	w.control(func() {
+		q.settle()
 		w.deactivate(q)
 		w.timers.remove(q)
 		if w.last == q {
@@ -142,6 +146,15 @@ func (q *QP) Destroy() {
 		w.detach(q.sendCQ)
 		w.detach(q.recvCQ)
 	})
+}
+
+// settle sends what q owes its peer: a program that has polled a receive may end
+// the QP at once, while the acknowledgement still waits for company. The caller
+// holds the token.
+func (q *QP) settle() {
+	if w := q.worker; q.where != idle && !w.closed.Load() {
+		w.step(clock.Now())
+	}
 }
 
 // Complete implements qp.Host.
