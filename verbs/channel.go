@@ -10,9 +10,9 @@ import (
 // The way of ibverbs: arm the CQ (ReqNotify), poll until it is empty, Wait, arm again, poll until it is empty, and so on.
 type CompChannel struct {
 	dev *Device
-	cqs int // under dev.mu
 
 	mu     sync.Mutex
+	cqs    set[*CQ] // changed under dev.mu too
 	queue  []*CQ // CQs with an event, oldest first, each once
 	closed bool
 	ready  chan struct{} // holds a token when queue isn't empty, or the channel is closed
@@ -22,7 +22,7 @@ type CompChannel struct {
 func (d *Device) CreateCompChannel() (*CompChannel, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := &CompChannel{dev: d, ready: make(chan struct{}, 1)}
+	c := &CompChannel{dev: d, cqs: set[*CQ]{}, ready: make(chan struct{}, 1)}
 	if err := add(d, d.channels, c, limits.MaxCQ, "completion channel"); err != nil {
 		return nil, err
 	}
@@ -37,10 +37,22 @@ func (c *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		if cq != nil || err != nil {
 			return cq, err
 		}
+		c.endLeases()
 		select {
 		case <-c.ready:
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		}
+	}
+}
+
+// endLeases tells the workers of the CQs that no one polls any more.
+func (c *CompChannel) endLeases() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for cq := range c.cqs {
+		for _, p := range *cq.pollers.Load() {
+			p.EndLease()
 		}
 	}
 }
@@ -78,7 +90,7 @@ func (c *CompChannel) Destroy() error {
 	if err := check(d, d.channels, c, "destroy completion channel"); err != nil {
 		return err
 	}
-	if err := inUse(d, "destroy completion channel", user{c.cqs, "CQ"}); err != nil {
+	if err := inUse(d, "destroy completion channel", user{len(c.cqs), "CQ"}); err != nil {
 		return err
 	}
 	delete(d.channels, c)
@@ -98,11 +110,18 @@ func (c *CompChannel) raise(cq *CQ) {
 	c.signal()
 }
 
-// forget drops a CQ that is destroyed. Under dev.mu.
-func (c *CompChannel) forget(cq *CQ) {
-	c.cqs--
+// admit enters a CQ. Under dev.mu.
+func (c *CompChannel) admit(cq *CQ) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.cqs[cq] = struct{}{}
+}
+
+// forget drops a CQ that is destroyed. Under dev.mu.
+func (c *CompChannel) forget(cq *CQ) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.cqs, cq)
 	for i, x := range c.queue {
 		if x == cq {
 			c.queue = append(c.queue[:i], c.queue[i+1:]...)

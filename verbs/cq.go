@@ -60,7 +60,7 @@ func (d *Device) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 		return nil, err
 	}
 	if channel != nil {
-		channel.cqs++
+		channel.admit(c)
 	}
 	return c, nil
 }

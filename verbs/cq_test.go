@@ -230,6 +230,24 @@ func TestWaitEnds(t *testing.T) {
 	})
 }
 
+// Who goes to sleep gives the workers their Links back.
+func TestWaitEndsTheLease(t *testing.T) {
+	b := newBench(t)
+	ch := must(b.dev.CreateCompChannel())
+	b.cq = must(b.dev.CreateCQ(4, ch))
+	b.qp(DefaultCaps, StateRTS)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := ch.Wait(ctx); !errors.Is(err, context.Canceled) || b.engine.worker.ends.Load() != 1 {
+		t.Errorf("%v; the lease was ended %d times", err, b.engine.worker.ends.Load())
+	}
+	b.cq.ReqNotify(false)
+	b.cq.push(completion(1))
+	if _, err := ch.Wait(t.Context()); err != nil || b.engine.worker.ends.Load() != 1 {
+		t.Errorf("%v; who needn't sleep doesn't end the lease", err)
+	}
+}
+
 func TestPollAllocatesNothing(t *testing.T) {
 	b := newBench(t)
 	b.qp(DefaultCaps, StateRTS)

@@ -33,8 +33,11 @@ type engineQP interface {
 	poller() poller
 }
 
-// poller is what a thread that polls a CQ runs.
-type poller interface{ Poll() }
+// poller is what a thread that polls a CQ runs, until it ends its lease to sleep.
+type poller interface {
+	Poll()
+	EndLease()
+}
 
 // portEngine makes a Port an engine.
 type portEngine struct{ *rocev2.Port }

@@ -26,6 +26,7 @@ type fakeEngine struct {
 
 type fakeWorker struct {
 	polls atomic.Int64
+	ends  atomic.Int64
 	step  func()
 }
 
@@ -35,6 +36,8 @@ func (w *fakeWorker) Poll() {
 		w.step()
 	}
 }
+
+func (w *fakeWorker) EndLease() { w.ends.Add(1) }
 
 func (e *fakeEngine) Name() string                    { return "fake0" }
 func (e *fakeEngine) State() ib.PortState             { return e.state }

@@ -268,3 +268,20 @@ func TestTrafficAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations a message", n)
 	}
 }
+
+// Who has polled a receive may destroy its QP at once: the sender's message was acknowledged.
+func TestDestroyAfterReceive(t *testing.T) {
+	a, b := newPair(t, 4096, Caps{}, ConnectOptions{})
+	for range 100 {
+		must(b.qp.PostRecv(RecvWR{SGEs: []SGE{b.mr.SGE(0, 8)}}))
+		must(a.qp.PostSend(SendWR{Opcode: OpSend, Flags: Signaled, InlineData: make([]byte, 8)}))
+		b.done(t)
+		b.qp.Destroy()
+		a.done(t)
+		a.qp.Destroy()
+		for _, s := range []*side{a, b} {
+			s.qp = must(s.pd.CreateQP(QPInitAttr{SendCQ: s.cq, RecvCQ: s.cq}))
+		}
+		connect(t, a, b, ConnectOptions{})
+	}
+}
