@@ -170,7 +170,7 @@ func TestTailWordsAreWhole(t *testing.T) {
 	go func() {
 		defer close(done)
 		b := NewBatch(1)
-		for i := range 200000 {
+		for i := range 50000 {
 			add(t, b, nil, Scatter, mr, 0, bytes.Repeat([]byte{byte(i)}, 8)).Tail = true
 			b.Run()
 		}

@@ -63,3 +63,40 @@ func BenchmarkFind(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkProcess1K reports the cost of a 1 KiB packet to and from another
+// process, alone and in bursts of 64, to one range and to scattered ones.
+func BenchmarkProcess1K(b *testing.B) {
+	for name, limit := range modes {
+		b.Run(name, func(b *testing.B) {
+			c := startChild(b)
+			var tab Table
+			mr := register(b, &tab, new(PD), c.process(), c.addr, 0, uint64(childPages*pageSize), allAccess)
+			frag, batch, o := make([]byte, 64<<10), NewBatch(64), new(silent)
+			batch.Guard(limit)
+			defer batch.Close()
+			burst := func(kind Kind, packets int, stride uint64) func(int) {
+				return func(i int) {
+					if i%64 != 0 { // best makes 1000 calls: 16 bursts will do
+						return
+					}
+					for k := range packets {
+						op := batch.Add()
+						op.Kind, op.MR, op.VA, op.Owner = kind, mr, uint64(k)*stride, o
+						op.Frag[0] = frag[k<<10:][:1024]
+					}
+					batch.Run()
+				}
+			}
+			t := best(b,
+				burst(Scatter, 1, 0), burst(Scatter, 64, 1024), burst(Scatter, 64, 3000),
+				burst(Gather, 1, 0), burst(Gather, 64, 1024), burst(Gather, 64, 3000))
+			per := func(ns float64, packets int) float64 { return ns * 1000 / 16 / float64(packets) }
+			for i, kind := range []string{"scatter", "gather"} {
+				b.ReportMetric(per(t[3*i], 1), kind+"-single-ns")
+				b.ReportMetric(per(t[3*i+1], 64), kind+"-burst-ns")
+				b.ReportMetric(per(t[3*i+2], 64), kind+"-scattered-ns")
+			}
+		})
+	}
+}

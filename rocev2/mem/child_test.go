@@ -97,10 +97,14 @@ func (c *child) process() *Process {
 	return p
 }
 
+var racy func() // in race builds
+
 func runRole(role string) {
 	switch role {
 	case "child":
 		beChild()
+	case "racy":
+		racy()
 	case "stranger":
 		_, err := NewProcess(os.Getppid())
 		fmt.Println(err)
@@ -142,6 +146,8 @@ func obey(mem []byte, line string) string {
 		err = watchTails(mem[off:off+n], v)
 	case "block":
 		err = block(mem[off : off+n])
+	case "exec":
+		err = syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 	case "unblock":
 		err = unblock(mem[off : off+n])
 	default:

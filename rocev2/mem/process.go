@@ -16,18 +16,23 @@ import (
 // Process is another process's memory; addresses are that process's. Use one
 // Process for each process, whatever number of regions it has.
 //
-// The process is known by pid and held by pidfd. When it has exited, its ops
-// fault, even if the pid has found a new user. After an execve the pid leads to
-// other memory: who serves the process must notice, by the end of a
-// close-on-exec socket, and Abandon it.
+// The process is known by pid, which the kernel looks up anew for every call.
+// So each call is preceded by a look whether the process has exited, and the
+// pid may have a new user, and whether its memory has, as after an execve: then
+// its ops fault. Between the look and the call is a microsecond, and a process
+// that shares its memory with another (CLONE_VM) hides an execve. Who serves
+// processes of other users with more rights than theirs must not rely on this
+// against a hostile one, which could have its peers write into a set-user-ID
+// program that it becomes, but call with the rights of the process's user.
 //
 // What an op does is not atomic to the process's own instructions, and neither
 // are CompareSwap and FetchAdd: they are atomic among the ops of this program
 // only, as those of an adapter with IBV_ATOMIC_HCA.
 type Process struct {
-	pid   int
-	pidfd int
-	dead  atomic.Bool
+	pid     int
+	pidfd   int
+	pagemap int // of the memory that the process had when this was made
+	dead    atomic.Bool
 }
 
 // NewProcess makes a Space of the memory of process pid. It needs the right to
@@ -56,10 +61,11 @@ func NewProcessFD(pidfd int) (*Process, error) {
 	return newProcess(pid, fd)
 }
 
-func newProcess(pid, fd int) (*Process, error) {
-	p := &Process{pid: pid, pidfd: fd}
+// newProcess takes over the pidfd.
+func newProcess(pid, pidfd int) (*Process, error) {
+	p := &Process{pid: pid, pidfd: pidfd, pagemap: -1}
 	if err := p.probe(); err != nil {
-		unix.Close(fd)
+		p.Close()
 		return nil, fmt.Errorf("access memory of process %d: %w", pid, err)
 	}
 	return p, nil
@@ -78,7 +84,12 @@ func (p *Process) probe() error {
 		return fmt.Errorf("%w: the kernel was built without CONFIG_CROSS_MEMORY_ATTACH", err)
 	case err != nil && err != unix.EFAULT:
 		return err
-	case !p.alive():
+	}
+	p.pagemap, err = unix.Open(fmt.Sprintf("/proc/%d/pagemap", p.pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open its pagemap: %w (is /proc mounted, without hidepid?)", err)
+	}
+	if !p.alive() {
 		return unix.ESRCH
 	}
 	return nil
@@ -96,24 +107,41 @@ func (p *Process) Abandon() { p.dead.Store(true) }
 // It is noticed when an op is tried.
 func (p *Process) Dead() bool { return p.dead.Load() }
 
-// Close abandons the process and releases the pidfd. As with Deregister, every
-// worker must pass a Step boundary between Abandon and Close.
+// Close abandons the process and releases its descriptors. As with Deregister,
+// every worker must pass a Step boundary between Abandon and Close.
 func (p *Process) Close() error {
 	p.Abandon()
+	if p.pagemap >= 0 {
+		unix.Close(p.pagemap)
+	}
 	return unix.Close(p.pidfd)
 }
 
-// alive asks the kernel whether the process hasn't exited; until then its pid
-// isn't given to another.
+// alive looks whether the pid still leads to the memory it did.
 func (p *Process) alive() bool {
-	if p.dead.Load() {
+	if p.Dead() {
 		return false
 	}
-	_, _, errno := unix.RawSyscall6(unix.SYS_PIDFD_SEND_SIGNAL, uintptr(p.pidfd), 0, 0, 0, 0, 0)
-	if errno == unix.ESRCH { // EPERM: no right to signal, but alive
-		p.dead.Store(true)
+	if !p.running() || !p.sameMemory() {
+		p.Abandon()
+		return false
 	}
-	return errno != unix.ESRCH
+	return true
+}
+
+// running asks whether the process hasn't been reaped: until then its pid isn't
+// given to another.
+func (p *Process) running() bool {
+	_, _, errno := unix.RawSyscall6(unix.SYS_PIDFD_SEND_SIGNAL, uintptr(p.pidfd), 0, 0, 0, 0, 0)
+	return errno != unix.ESRCH // EPERM: no right to signal, but there
+}
+
+// sameMemory asks whether the memory that the process had at first is still in
+// use. Of memory in use, the kernel refuses to read less than an entry of the
+// pagemap; of memory that isn't, there is nothing to read.
+func (p *Process) sameMemory() bool {
+	_, _, errno := unix.Syscall6(unix.SYS_PREAD64, uintptr(p.pagemap), 0, 1, 0, 0, 0)
+	return errno == unix.EINVAL
 }
 
 // attach checks that the whole range is mapped, and writable if it is to be

@@ -2,6 +2,7 @@ package mem
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -227,6 +228,31 @@ func TestProcessZombie(t *testing.T) {
 		b.Run()
 		if d := cmp.Diff([]Status{Fault, Discarded}, r.statuses()); d != "" || !p.Dead() {
 			t.Errorf("dead: %v (-want +got):\n%s", p.Dead(), d)
+		}
+	})
+}
+
+// After an execve the pid is the same and the memory another.
+func TestProcessExecutesAnotherProgram(t *testing.T) {
+	eachMode(t, func(t *testing.T, b *Batch) {
+		c := startChild(t)
+		var tab Table
+		p := c.process()
+		mr := register(t, &tab, new(PD), p, c.addr, 0, uint64(pageSize), allAccess)
+		fmt.Fprintln(c.in, "exec")
+		c.read("%d", &c.addr) // the new program's greeting
+		var r recorder
+		add(t, b, &r, Gather, mr, 0, []byte{1})
+		add(t, b, &r, Nop, nil, 0, nil)
+		b.Run()
+		if d := cmp.Diff([]Status{Fault, Discarded}, r.statuses()); d != "" || !p.Dead() {
+			t.Errorf("dead: %v (-want +got):\n%s", p.Dead(), d)
+		}
+		mr = register(t, &tab, new(PD), c.process(), c.addr, 0, uint64(pageSize), allAccess)
+		add(t, b, &r, Gather, mr, 0, []byte{1})
+		b.Run()
+		if r.ops[2].Status != OK {
+			t.Error("the new program's memory isn't accessible either")
 		}
 	})
 }
