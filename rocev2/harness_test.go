@@ -113,6 +113,7 @@ type endpoint struct {
 	rq   recvQueue
 	cq   compQueue
 	buf  []byte
+	slow bool // the local ACK timeout is half a second instead of 67 ms
 	mr   *mem.MR
 
 	mu     sync.Mutex
@@ -181,8 +182,16 @@ func newEndpoint(t testing.TB, p *Port, memory int, depth int) *endpoint {
 	return e
 }
 
-// connect takes e to RTS with peer n at dgid.
+// connect takes e to RTS with peer n at dgid, from the first GID.
 func (e *endpoint) connect(n ib.QPN, dgid ib.GID, mtu ib.MTU) error {
+	return e.connectFrom(0, n, dgid, mtu)
+}
+
+func (e *endpoint) connectFrom(sgid uint8, n ib.QPN, dgid ib.GID, mtu ib.MTU) error {
+	timeout := uint8(14)
+	if e.slow {
+		timeout = 17
+	}
 	const access = mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic
 	for _, step := range []struct {
 		a    qp.Attr
@@ -190,9 +199,9 @@ func (e *endpoint) connect(n ib.QPN, dgid ib.GID, mtu ib.MTU) error {
 	}{
 		{qp.Attr{State: qp.Init, Port: 1, Access: access},
 			qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess},
-		{qp.Attr{State: qp.RTR, AV: qp.AV{DGID: dgid}, PathMTU: mtu, DestQPN: n, RQPSN: 100, MaxDestRdAtomic: 4, MinRNRTimer: 1},
+		{qp.Attr{State: qp.RTR, AV: qp.AV{DGID: dgid, SGIDIndex: sgid}, PathMTU: mtu, DestQPN: n, RQPSN: 100, MaxDestRdAtomic: 4, MinRNRTimer: 1},
 			qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer},
-		{qp.Attr{State: qp.RTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 100, MaxRdAtomic: 4},
+		{qp.Attr{State: qp.RTS, Timeout: timeout, RetryCnt: 7, RNRRetry: 7, SQPSN: 100, MaxRdAtomic: 4},
 			qp.AttrState | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrSQPSN | qp.AttrMaxRdAtomic},
 	} {
 		if err := e.Modify(&step.a, step.mask); err != nil {

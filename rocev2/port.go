@@ -58,7 +58,7 @@ const (
 	// back: packets of theirs may still be on their way.
 	quarantine = 4096
 	// retryResolve is how often unknown next hops are asked for again.
-	retryResolve = time.Second
+	retryResolve = 250 * time.Millisecond
 )
 
 // NewPort makes a Port, and starts its workers unless it is Manual. When it

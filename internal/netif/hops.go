@@ -128,6 +128,10 @@ func (i *Interface) mustAsk(hop netip.Addr, known bool) bool {
 	switch {
 	case known && was:
 		return false
+	case !known && !i.Up():
+		// The kernel would lose its question and ask again only after a second.
+		// When the link is up, Notify's function asks.
+		return false
 	case !known && was && time.Since(last) < askAgain:
 		return false
 	case !was && len(i.asked) >= maxAsked:
@@ -135,6 +139,16 @@ func (i *Interface) mustAsk(hop netip.Addr, known bool) bool {
 	}
 	i.asked[hop] = time.Now()
 	return !known
+}
+
+// mayAskAtOnce forgets when neighbours were asked for: what was asked of a link
+// that was down is lost.
+func (i *Interface) mayAskAtOnce() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for hop := range i.asked {
+		i.asked[hop] = time.Time{}
+	}
 }
 
 // solicit makes the kernel find or confirm a neighbour, as if it had a packet for it.

@@ -65,7 +65,10 @@ func (i *Interface) take(msgs []syscall.NetlinkMessage) {
 	if link {
 		// Addresses come and go with a link, and not all with an event.
 		addrs = true
-		changed = i.look(i.readLink) || changed
+		if i.look(i.readLink) {
+			i.mayAskAtOnce()
+			changed = true
+		}
 	}
 	if addrs {
 		changed = i.look(i.readAddrs) || changed

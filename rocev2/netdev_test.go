@@ -1,0 +1,232 @@
+package rocev2
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/control"
+	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// openEnds opens a Port at both ends of a veth pair.
+func openEnds(t testing.TB, c nettest.Config) (pair *nettest.Pair, ports [2]*Port) {
+	t.Helper()
+	pair = nettest.New(t, c)
+	for i, e := range pair.Ends {
+		if err := e.NS.Do(func() (err error) {
+			ports[i], err = OpenNetdev(e.Name, NetdevOptions{Name: fmt.Sprintf("dev%d", i)})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := ports[i].Close(); err != nil {
+				t.Errorf("close port %d: %v", i, err)
+			}
+		})
+	}
+	return pair, ports
+}
+
+// indexOf returns the GID index of an address.
+func indexOf(t testing.TB, p *Port, a netip.Addr) uint8 {
+	t.Helper()
+	for i, g := range p.GIDs() {
+		if g == ib.GIDFromAddr(a) {
+			return uint8(i)
+		}
+	}
+	t.Fatalf("%v is not among the GIDs %v", a, p.GIDs())
+	return 0
+}
+
+// await waits for n completions while the workers' goroutines work.
+func await(t testing.TB, cq *compQueue, n int) []qp.Completion {
+	t.Helper()
+	var cs []qp.Completion
+	for limit := time.Now().Add(20 * time.Second); len(cs) < n; {
+		if time.Now().After(limit) {
+			t.Fatalf("%d of %d completions came", len(cs), n)
+		}
+		if got := cq.take(); got != nil {
+			cs = append(cs, got...)
+			continue
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+	for _, c := range cs {
+		if c.Status != qp.Success {
+			t.Fatalf("completion %d: %v", c.ID, c.Status)
+		}
+	}
+	return cs
+}
+
+func TestNetdevs(t *testing.T) {
+	for _, c := range []struct {
+		mtu     int
+		path    ib.MTU
+		queues  int
+		address func(*nettest.End) netip.Addr
+	}{
+		{1500, ib.MTU1024, 1, func(e *nettest.End) netip.Addr { return e.V4 }},
+		{1500, ib.MTU256, 2, func(e *nettest.End) netip.Addr { return e.LL }},
+		{9000, ib.MTU4096, 2, func(e *nettest.End) netip.Addr { return e.V6 }},
+	} {
+		t.Run(fmt.Sprintf("mtu=%d/path=%v/queues=%d", c.mtu, c.path, c.queues), func(t *testing.T) {
+			pair, ports := openEnds(t, nettest.Config{MTU: c.mtu, Queues: c.queues})
+			const size = 300_000
+			var ends [2][]*endpoint
+			for i := range ends {
+				for range 3 {
+					ends[i] = append(ends[i], newEndpoint(t, ports[i], size, 16))
+				}
+			}
+			for k := range 3 {
+				for i := range ends {
+					e, peer := ends[i][k], ends[1-i][k]
+					dgid := ib.GIDFromAddr(c.address(pair.Ends[1-i]))
+					sgid := indexOf(t, ports[i], c.address(pair.Ends[i]))
+					if err := e.connectFrom(sgid, peer.Number(), dgid, c.path); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fill(ends[0][k].buf, uint64(k))
+			}
+			for k := range 3 {
+				x, y := ends[0][k], ends[1][k]
+				x.write(1, y, 0, 200_001)
+				y.recv(2, 200_001, 50_000)
+				x.send(3, 200_001, 40_000)
+				x.read(4, y, 250_000, 50_000)
+			}
+			for k := range 3 {
+				x, y := ends[0][k], ends[1][k]
+				await(t, &x.cq, 3)
+				await(t, &y.cq, 1)
+				ports[1].Barrier() // what its worker wrote is to be seen here
+				wantSame(t, "WRITE and SEND", x.buf[:240_001], y.buf[:240_001])
+				wantSame(t, "READ", y.buf[250_000:], x.buf[250_000:])
+			}
+			for i, p := range ports {
+				for v, n := range p.Drops() {
+					if n != 0 && v > int(wire.Accepted) && v < int(wire.DropDuplicate) {
+						t.Errorf("port %d dropped %d packets: %v", i, n, wire.Verdict(v))
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestSecondOpenerNamesTheHolder(t *testing.T) {
+	pair, _ := openEnds(t, nettest.Config{})
+	err := pair.Ends[0].NS.Do(func() error {
+		p, err := OpenNetdev(pair.Ends[0].Name, NetdevOptions{})
+		if err == nil {
+			p.Close()
+		}
+		return err
+	})
+	if !errors.Is(err, control.ErrHeld) || !strings.Contains(err.Error(), pair.Ends[0].Name) {
+		t.Fatalf("error %v; want ErrHeld", err)
+	}
+}
+
+// The interface goes away under a connection: the requests end by their timers.
+func TestInterfaceRemovedUnderAConnection(t *testing.T) {
+	pair, ports := openEnds(t, nettest.Config{})
+	x, y := newEndpoint(t, ports[0], 1<<20, 16), newEndpoint(t, ports[1], 1<<20, 16)
+	for i, e := range []*endpoint{x, y} {
+		sgid := indexOf(t, ports[i], pair.Ends[i].V4)
+		if err := e.connectFrom(sgid, []*endpoint{y, x}[i].Number(), ib.GIDFromAddr(pair.Ends[1-i].V4), ib.MTU1024); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.write(1, y, 0, 1000)
+	await(t, &x.cq, 1)
+	if err := pair.Ends[0].NS.Run("ip", "link", "del", pair.Ends[0].Name); err != nil {
+		t.Fatal(err)
+	}
+	x.write(2, y, 0, 1<<20)
+	limit := time.Now().Add(20 * time.Second)
+	for x.cq.len() == 0 && time.Now().Before(limit) {
+		time.Sleep(time.Millisecond)
+	}
+	if cs := x.cq.take(); len(cs) != 1 || cs[0].Status != qp.RetryExcErr {
+		t.Fatalf("completions %+v, want one with RETRY_EXC_ERR", cs)
+	}
+	for limit := time.Now().Add(5 * time.Second); ports[0].State() != ib.PortDown; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("the port of a removed interface is still active")
+		}
+	}
+}
+
+// A link that is down loses packets, and goes on when it is up again.
+func TestLinkDownAndUp(t *testing.T) {
+	pair, ports := openEnds(t, nettest.Config{})
+	x, y := newEndpoint(t, ports[0], 1<<20, 64), newEndpoint(t, ports[1], 1<<20, 64)
+	for i, e := range []*endpoint{x, y} {
+		sgid := indexOf(t, ports[i], pair.Ends[i].V4)
+		if err := e.connectFrom(sgid, []*endpoint{y, x}[i].Number(), ib.GIDFromAddr(pair.Ends[1-i].V4), ib.MTU1024); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(x.buf, 1)
+	if err := pair.Ends[1].NS.SetUp(pair.Ends[1].Name, false); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 8 {
+		x.write(uint64(i), y, i<<17, 1<<17)
+	}
+	time.Sleep(150 * time.Millisecond)
+	if n := x.cq.len(); n != 0 {
+		t.Fatalf("%d requests ended while the link was down: %v", n, x.cq.take())
+	}
+	if err := pair.Ends[1].NS.SetUp(pair.Ends[1].Name, true); err != nil {
+		t.Fatal(err)
+	}
+	await(t, &x.cq, 8)
+	ports[1].Barrier() // what its worker wrote is to be seen here
+	wantSame(t, "WRITE", x.buf, y.buf)
+}
+
+// A QP whose peer's MAC address isn't known waits for it.
+func TestUnknownNeighbourParks(t *testing.T) {
+	pair, ports := openEnds(t, nettest.Config{})
+	x, y := newEndpoint(t, ports[0], 1000, 16), newEndpoint(t, ports[1], 1000, 16)
+	x.slow = true // the kernel asks for a neighbour once a second
+	late := netip.MustParseAddr("10.77.0.99")
+	if err := x.connectFrom(indexOf(t, ports[0], pair.Ends[0].V4), y.Number(), ib.GIDFromAddr(late), ib.MTU1024); err != nil {
+		t.Fatal(err)
+	}
+	x.write(1, y, 0, 1000)
+	time.Sleep(100 * time.Millisecond)
+	if n := x.cq.len(); n != 0 {
+		t.Fatalf("a request to an unknown neighbour ended: %v", x.cq.take())
+	}
+	e := pair.Ends[1]
+	if err := e.NS.Run("ip", "addr", "add", late.String()+"/24", "dev", e.Name); err != nil {
+		t.Fatal(err)
+	}
+	for limit := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		if gids := ports[1].GIDs(); gids[len(gids)-1] == ib.GIDFromAddr(late) {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatal("the new address is not among the GIDs")
+		}
+	}
+	if err := y.connectFrom(indexOf(t, ports[1], late), x.Number(), ib.GIDFromAddr(pair.Ends[0].V4), ib.MTU1024); err != nil {
+		t.Fatal(err)
+	}
+	await(t, &x.cq, 1)
+}
