@@ -61,6 +61,29 @@ func benchEmitSeal(b *testing.B, size int) {
 	}
 }
 
+// BenchmarkParseCut and BenchmarkEmitSealCut have frames of two pieces, as AF_XDP cuts path MTU 4096.
+func BenchmarkParseCut(b *testing.B) {
+	_, f, _ := benchFrame(4096)
+	cut := halves(f.Frag[0], 3840)
+	var p Packet
+	b.SetBytes(4096)
+	for b.Loop() {
+		if v := Parse(&p, cut); v != Accepted {
+			b.Fatal(v)
+		}
+	}
+}
+
+func BenchmarkEmitSealCut(b *testing.B) {
+	t, _, h := benchFrame(0)
+	f := filled(0, 3840, 3840)
+	b.SetBytes(4096)
+	for b.Loop() {
+		t.Emit(f, h, 4096)
+		t.Seal(f)
+	}
+}
+
 func BenchmarkParse(b *testing.B)      { benchParse(b, 1024) }
 func BenchmarkEmitSeal(b *testing.B)   { benchEmitSeal(b, 1024) }
 func BenchmarkParse0(b *testing.B)     { benchParse(b, 0) }

@@ -101,7 +101,8 @@ func TestCut(t *testing.T) {
 		f := halves(b, first)
 		for off := range len(b) + 1 {
 			for n := range len(b) - off + 1 {
-				if got := joined(f.Cut(off, n)); got != string(b[off:off+n]) {
+				got := f.Cut(off, n)
+				if joined(got) != string(b[off:off+n]) || got[1] != nil && (len(got[0]) == 0 || len(got[1]) == 0) {
 					t.Errorf("cut at %d: bytes %d to %d are %q", first, off, off+n, got)
 				}
 			}

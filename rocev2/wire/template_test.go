@@ -135,21 +135,22 @@ func TestRoundTrip(t *testing.T) {
 		if two := build(&flow, &h, payload, filled(0xa5, cut, MaxPacketLen)); !bytes.Equal(b, two) {
 			t.Fatalf("cut at %d:\n%x\n%x", cut, two, b)
 		}
-		checkIPv4Sum(t, b[p.ip:], p.IPv6)
+		if h := b[p.ip:]; !p.IPv6 && !ipv4SumHolds(h) {
+			t.Errorf("checksum of %x", h[:IPv4Len])
+		}
 	})
 }
 
-func checkIPv4Sum(t *rapid.T, h []byte, v6 bool) {
-	if v6 {
-		return
-	}
+// ipv4SumHolds reports whether the words of an IPv4 header add up to all ones.
+func ipv4SumHolds(h []byte) bool {
 	var sum uint32
 	for i := 0; i < IPv4Len; i += 2 {
 		sum += uint32(be.Uint16(h[i:]))
 	}
-	if sum = sum>>16 + sum&0xffff; sum>>16+sum&0xffff != 0xffff {
-		t.Errorf("checksum of %x", h[:IPv4Len])
+	for sum>>16 != 0 {
+		sum = sum>>16 + sum&0xffff
 	}
+	return sum == 0xffff
 }
 
 // TestEveryOpcodeRoundTrips makes sure of each, which random tests need not hit.
@@ -320,6 +321,22 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// TestIPv4Checksum goes over all identifications, and so over all carries.
+func TestIPv4Checksum(t *testing.T) {
+	flow := flows()["v4"]
+	flow.TClass, flow.HopLimit, flow.Src, flow.Dst = 0xff, 0xff, gid("255.255.255.255"), gid("255.254.255.255")
+	var tmpl Template
+	f := filled(0, 100, 0)
+	for id := range 1 << 16 {
+		flow.IPID = uint16(id)
+		tmpl.Set(&flow)
+		tmpl.Emit(f, &Header{Opcode: RCSendOnly}, 0)
+		if !ipv4SumHolds(f.Frag[0][tmpl.ip:]) {
+			t.Fatalf("header %x", f.Frag[0][tmpl.ip:tmpl.ip+IPv4Len])
+		}
+	}
+}
+
 func TestMatches(t *testing.T) {
 	all := flows()
 	for name, flow := range all {
@@ -334,10 +351,18 @@ func TestMatches(t *testing.T) {
 				t.Errorf("answer to %s matches %s: %v", name, other, got)
 			}
 		}
-		var tmpl Template
-		tmpl.Set(&back)
-		if tmpl.Matches(&p) {
-			t.Errorf("%s: a packet matches its own direction", name)
+		another := gid("10.0.0.99")
+		if p.IPv6 {
+			another = gid("fd00::99")
+		}
+		for what, f := range map[string]Flow{
+			"its own direction": back, "another peer's": {Src: flow.Src, Dst: another}, "another of us": {Src: another, Dst: flow.Dst},
+		} {
+			var tmpl Template
+			tmpl.Set(&f)
+			if tmpl.Matches(&p) {
+				t.Errorf("%s: a packet matches %s", name, what)
+			}
 		}
 	}
 }
