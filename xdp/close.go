@@ -12,16 +12,20 @@ import (
 const closeTime = 2 * time.Second
 
 // Close ends a Wait and frees everything: see the package's Lifetime. It may be
-// called more than once and from any goroutine.
+// called more than once and from any goroutine. It fails, and can be called again,
+// if a goroutine stays between Reserve and Flush for two seconds.
 func (s *Socket) Close() error {
-	switch s.gate.close(closeTime) {
-	case gateClosed:
+	s.closing.Lock()
+	defer s.closing.Unlock()
+	if s.fd < 0 {
 		return nil
-	case gateBusy:
+	}
+	s.gate.shut()
+	_, _ = unix.Write(s.stopFD, one[:])
+	if !s.gate.drain(closeTime) {
 		return &Error{Op: "close", Interface: s.ifname, Queue: s.queue,
 			Err: errors.New("a goroutine is between Reserve and Flush"), Hint: "end it, then close again"}
 	}
-	_, _ = unix.Write(s.stopFD, one[:])
 	for s.waiters.Load() > 0 {
 		time.Sleep(20 * time.Microsecond)
 	}

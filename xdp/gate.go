@@ -6,34 +6,32 @@ import (
 )
 
 // gate keeps Close out while the socket's owner touches mapped memory, and the
-// owner out after Close. It costs the owner two atomic operations a batch.
+// owner out from the moment that Close begins. It costs the owner two atomic
+// operations a batch.
 type gate struct{ state atomic.Uint32 }
 
 const (
-	gateOpen uint32 = iota
-	gateBusy
-	gateClosed
+	gateBusy uint32 = 1 << iota // the owner is inside
+	gateShut                    // nobody enters any more
 )
 
-// enter reports false if the socket is closed.
-func (g *gate) enter() bool { return g.state.CompareAndSwap(gateOpen, gateBusy) }
+// enter reports false once the gate is shut.
+func (g *gate) enter() bool { return g.state.CompareAndSwap(0, gateBusy) }
 
-func (g *gate) leave() { g.state.Store(gateOpen) }
+func (g *gate) leave() { g.state.Add(^uint32(0)) }
 
-func (g *gate) closed() bool { return g.state.Load() == gateClosed }
+func (g *gate) closed() bool { return g.state.Load()&gateShut != 0 }
 
-// close waits until the owner is outside, at most for d, and shuts the gate. It
-// returns the state that it found: gateOpen if it is this call that shut it.
-func (g *gate) close(d time.Duration) uint32 {
-	for end := time.Now().Add(d); ; time.Sleep(20 * time.Microsecond) {
-		if g.state.CompareAndSwap(gateOpen, gateClosed) {
-			return gateOpen
-		}
-		if g.closed() {
-			return gateClosed
-		}
+// shut lets nobody enter any more, not even an owner that comes without pause.
+func (g *gate) shut() { g.state.Or(gateShut) }
+
+// drain waits until the owner is outside of a shut gate, at most for d, and
+// reports whether it is.
+func (g *gate) drain(d time.Duration) bool {
+	for end := time.Now().Add(d); g.state.Load()&gateBusy != 0; time.Sleep(20 * time.Microsecond) {
 		if time.Now().After(end) {
-			return gateBusy
+			return false
 		}
 	}
+	return true
 }

@@ -156,9 +156,12 @@ func seen(fd int, f []byte) bool {
 	return false
 }
 
-// resources counts what Close must leave nothing of: descriptors, mappings, and
-// the kernel's BPF objects that belong to ports.
-type resources struct{ fds, maps int }
+// resources is what Close must leave nothing of.
+type resources struct {
+	fds   int // sockets, eventfds, BPF objects
+	rings int // mappings of AF_XDP rings
+	umem  int // pages of memory that is kept out of core dumps, as only UMEMs and rings are
+}
 
 func countResources(t testing.TB) (r resources) {
 	t.Helper()
@@ -172,36 +175,30 @@ func countResources(t testing.TB) (r resources) {
 			r.fds++
 		}
 	}
-	maps, err := os.ReadFile("/proc/self/maps")
+	maps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		t.Fatal(err)
 	}
+	kib := 0
 	for _, line := range strings.Split(string(maps), "\n") {
-		if strings.Contains(line, "socket:") || umemSized(line) {
-			r.maps++
+		if strings.Contains(line, "socket:") {
+			r.rings++
+		}
+		fmt.Sscanf(line, "Size: %d kB", &kib)
+		if strings.HasPrefix(line, "VmFlags:") && strings.Contains(line+" ", " dd ") {
+			r.umem += kib / 4
 		}
 	}
 	return r
 }
 
-// umemSized reports whether a line of /proc/self/maps is an anonymous mapping of
-// the size of a UMEM of the tests that count them: a number that nothing else has.
-func umemSized(line string) bool {
-	var from, to uint64
-	if _, err := fmt.Sscanf(line, "%x-%x", &from, &to); err != nil {
-		return false
-	}
-	return to-from == oddFrames*4096
-}
-
-// oddRx and oddTx make a UMEM of a size that tells it from other mappings.
+// A small UMEM that is quickly mapped, and overrun.
 const (
-	oddRx     = 1024
-	oddTx     = 64
-	oddFrames = oddRx + oddTx
+	fewRx = 1024
+	fewTx = 64
 )
 
-var oddSize = xdp.Options{RxFrames: oddRx, TxFrames: oddTx}
+var few = xdp.Options{RxFrames: fewRx, TxFrames: fewTx}
 
 var be = binary.BigEndian
 

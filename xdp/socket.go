@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ type Socket struct {
 	skip    bool   // dropping the rest of a packet of too many frames
 	sending bool   // the owner is between Reserve and Flush, and holds the gate
 
+	closing sync.Mutex // one Close at a time
 	gate    gate
 	waiters atomic.Int32
 	stuck   atomic.Bool // the TX ring holds what the last kick could not send

@@ -205,11 +205,11 @@ func TestSingleBuffer(t *testing.T) {
 
 // Statistics start from the last reset, in all counters, and stand after Close.
 func TestStats(t *testing.T) {
-	l := newLab(t, nettest.Config{}, oddSize)
+	l := newLab(t, nettest.Config{}, few)
 	a, b := l.ports[0].Sockets()[0], l.ports[1].Sockets()[0]
 	overflow := func() {
 		for range 20 { // 1280 frames into 1024
-			for range oddTx {
+			for range fewTx {
 				put(t, a, l.frame(0, 64))
 			}
 			if err := a.Flush(); err != nil {
@@ -232,7 +232,7 @@ func TestStats(t *testing.T) {
 		}
 	}
 	st = b.Stats()
-	if st.RxPackets == 0 || st.RxPackets > oddRx || st.RxBytes != 64*st.RxPackets {
+	if st.RxPackets == 0 || st.RxPackets > fewRx || st.RxBytes != 64*st.RxPackets {
 		t.Errorf("%+v", st)
 	}
 	l.ports[1].Close()
