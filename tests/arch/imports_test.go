@@ -33,6 +33,9 @@ var mayImport = map[string][]string{
 	"rocev2/qp":   {"ib", "internal/...", "rocev2/wire", "rocev2/mem", "rocev2/cc"},
 	"rocev2":      {"ib/...", "internal/...", "xdp/...", "bpf", "rocev2/..."},
 
+	// the reader of captures stands above the packets that it prints
+	"internal/decode": {"ib", "internal/capture", "rocev2/wire"},
+
 	// what programs use
 	"verbs":        {"ib/...", "internal/...", "rocev2/...", "xdp/...", "bpf"},
 	"verbs/rdmacm": {"ib/...", "internal/...", "rocev2/...", "verbs"},
