@@ -2,16 +2,17 @@ package mad
 
 import "github.com/urxe/urxe/internal/clock"
 
-// Receiver puts one long message together (IBA 13.6.3.1). Segments come in
-// order or are dropped; an ACK goes out at the end of each window, for the
-// last segment, and for each one that comes again, since its ACK was lost.
+// Receiver puts one long message together (IBA 13.6.3.1). Segments that
+// overtake others wait; an ACK goes out at the end of each window, for the
+// last segment, and for one that comes again, since its ACK was lost.
 type Receiver struct {
 	head     Packet // The first segment: address and headers.
 	data     []byte
-	expected uint32 // The next segment.
-	window   uint32 // The last one that may come before the next ACK.
-	ack      bool   // An ACK is due.
-	abort    bool   // An ABORT is due.
+	expected uint32            // The next segment.
+	window   uint32            // The last one that may come before the next ACK.
+	early    map[uint32][]byte // Segments that came before one that is missing.
+	ack      bool              // An ACK is due.
+	abort    bool              // An ABORT is due.
 	deadline clock.Time
 	total    clock.Time
 	done     bool
@@ -54,10 +55,20 @@ func (r *Receiver) segment(m MAD, now clock.Time) {
 	case n < r.expected:
 		r.ack = r.ack || n == r.expected-1 || r.done
 		return
-	case r.done || n > r.expected:
-		return // One before it was lost; the sender comes back to it.
+	case r.done:
+		return
+	case n > r.expected: // There is room: it is inside the window.
+		if r.early == nil {
+			r.early = map[uint32][]byte{}
+		}
+		r.early[n] = append([]byte(nil), m...)
+		return
 	}
 	r.take(m, now)
+	for next := r.early[r.expected]; next != nil && !r.done; next = r.early[r.expected] {
+		delete(r.early, r.expected)
+		r.take(next, now)
+	}
 }
 
 // take adds the segment that was expected.

@@ -34,6 +34,15 @@ func emitView(b *bytes.Buffer, v *view) {
 	}
 }
 
+// emitViews lists one empty value of each view.
+func emitViews(b *bytes.Buffer, views []*view) {
+	b.WriteString("\n// Views has a nil view of each kind, for those who handle them by name.\nvar Views = []View{\n")
+	for _, v := range views {
+		fmt.Fprintf(b, "%s(nil),\n", v.name)
+	}
+	b.WriteString("}\n")
+}
+
 // offset names the constant of a field's first byte.
 func offset(v *view, f field) string { return "off" + v.name + f.name }
 

@@ -34,6 +34,7 @@ func run(in, out string) error {
 	for _, v := range views {
 		emitView(&b, v)
 	}
+	emitViews(&b, views)
 	text, err := format.Source(b.Bytes())
 	if err != nil {
 		return fmt.Errorf("%s: %w", out, err)
