@@ -13,7 +13,7 @@ type CompChannel struct {
 
 	mu     sync.Mutex
 	cqs    set[*CQ] // changed under dev.mu too
-	queue  []*CQ // CQs with an event, oldest first, each once
+	queue  []*CQ    // CQs with an event, oldest first, each once
 	closed bool
 	ready  chan struct{} // holds a token when queue isn't empty, or the channel is closed
 }

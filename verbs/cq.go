@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"math/bits"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ type CQ struct {
 	depth   int
 	pollers atomic.Pointer[[]poller] // of the QPs that complete here
 	ready   atomic.Int64             // completions that can be polled
+	idle    atomic.Uint32            // polls that found nothing
 
 	mu         sync.Mutex     // the one lock of the data path: once a burst, once a poll
 	qps        map[ib.QPN]*QP // that complete here; changed under dev.mu too
@@ -83,8 +85,16 @@ func (c *CQ) Poll(wcs []WC) int {
 	for _, p := range *c.pollers.Load() {
 		p.Poll()
 	}
-	return c.drain(wcs)
+	n := c.drain(wcs)
+	if n == 0 && c.idle.Add(1)%yieldEvery == 0 {
+		runtime.Gosched()
+	}
+	return n
 }
+
+// yieldEvery is after how many polls that found nothing a goroutine lets others run: when it has the last thread that
+// runs Go, what it waits for may have to be done by one of those.
+const yieldEvery = 16
 
 // drain takes the completions that are there.
 func (c *CQ) drain(wcs []WC) int {
