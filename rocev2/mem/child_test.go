@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,7 +48,7 @@ func startChild(tb testing.TB) *child {
 	c := &child{tb: tb, cmd: cmd, in: in, out: bufio.NewScanner(out)}
 	c.out.Buffer(nil, 4*childPages*pageSize)
 	tb.Cleanup(c.stop)
-	c.read("%d", &c.addr)
+	c.greet()
 	return c
 }
 
@@ -61,21 +62,28 @@ func (c *child) stop() {
 func (c *child) tell(format string, args ...any) string {
 	c.tb.Helper()
 	fmt.Fprintf(c.in, format+"\n", args...)
-	var reply string
-	if c.read("%s", &reply); strings.HasPrefix(reply, "error:") {
-		c.tb.Errorf("child: %s: %s", fmt.Sprintf(format, args...), c.out.Text())
+	reply := c.line()
+	if strings.HasPrefix(reply, "error:") {
+		c.tb.Errorf("child: %s: %s", fmt.Sprintf(format, args...), reply)
 	}
 	return reply
 }
 
-func (c *child) read(format string, v any) {
+// greet waits until the child runs, and learns where its pages are.
+func (c *child) greet() {
+	c.tb.Helper()
+	var err error
+	if c.addr, err = strconv.ParseUint(c.line(), 10, 64); err != nil {
+		c.tb.Fatal(err)
+	}
+}
+
+func (c *child) line() string {
 	c.tb.Helper()
 	if !c.out.Scan() {
 		c.tb.Fatalf("child died: %v", c.out.Err())
 	}
-	if _, err := fmt.Sscanf(c.out.Text(), format, v); err != nil {
-		c.tb.Fatalf("child said %q: %v", c.out.Text(), err)
-	}
+	return c.out.Text()
 }
 
 // bytes returns n bytes of the child's memory, by its own account.

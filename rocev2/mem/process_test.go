@@ -240,7 +240,7 @@ func TestProcessExecutesAnotherProgram(t *testing.T) {
 		p := c.process()
 		mr := register(t, &tab, new(PD), p, c.addr, 0, uint64(pageSize), allAccess)
 		fmt.Fprintln(c.in, "exec")
-		c.read("%d", &c.addr) // the new program's greeting
+		c.greet()
 		var r recorder
 		add(t, b, &r, Gather, mr, 0, []byte{1})
 		add(t, b, &r, Nop, nil, 0, nil)
