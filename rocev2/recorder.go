@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/internal/capture"
+	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
@@ -56,7 +57,7 @@ func (r *recorder) Sent(f *wire.Frame) { r.add(capture.Out, f, "") }
 func (r *recorder) add(dir capture.Direction, f *wire.Frame, comment string) {
 	select {
 	case rec := <-r.free:
-		rec.at, rec.dir, rec.comment = time.Now(), dir, comment
+		rec.at, rec.dir, rec.comment = clock.Wall(), dir, comment
 		rec.n1 = copy(rec.bytes[:], f.Frag[0])
 		rec.n2 = copy(rec.bytes[rec.n1:], f.Frag[1])
 		rec.missed = r.missed.Swap(0)

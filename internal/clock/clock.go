@@ -21,3 +21,7 @@ func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 
 // Sub returns the time from u to t.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
+
+// Wall returns the time of day: for time stamps of captures, and for deadlines
+// that package net wants in this form.
+func Wall() time.Time { return time.Now() }

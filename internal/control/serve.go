@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/urxe/urxe/internal/clock"
 )
 
 // The protocol: the client sends the name of a command and a newline. The
@@ -66,9 +68,9 @@ func (h *Holder) Serve(commands map[string]Command) {
 func (h *Holder) answer(c *net.UnixConn, commands map[string]Command) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	defer cancel()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(clock.Wall().Add(patience))
 	// Close doesn't wait for a client that is slow.
-	defer context.AfterFunc(h.ctx, func() { _ = c.SetDeadline(time.Now().Add(lastWords)) })()
+	defer context.AfterFunc(h.ctx, func() { _ = c.SetDeadline(clock.Wall().Add(lastWords)) })()
 	command, err := h.request(c, commands)
 	if err != nil {
 		fmt.Fprintf(c, "error: %v\n", err)
@@ -116,7 +118,7 @@ type patientWriter struct {
 
 func (w *patientWriter) Write(b []byte) (int, error) {
 	if w.ctx.Err() == nil {
-		if err := w.c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+		if err := w.c.SetWriteDeadline(clock.Wall().Add(patience)); err != nil {
 			return 0, err
 		}
 	}

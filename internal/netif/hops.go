@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/internal/clock"
 )
 
 const (
@@ -132,12 +134,12 @@ func (i *Interface) mustAsk(hop netip.Addr, known bool) bool {
 		// The kernel would lose its question and ask again only after a second.
 		// When the link is up, Notify's function asks.
 		return false
-	case !known && was && time.Since(last) < askAgain:
+	case !known && was && clock.Now().Sub(last) < askAgain:
 		return false
 	case !was && len(i.asked) >= maxAsked:
 		return !known
 	}
-	i.asked[hop] = time.Now()
+	i.asked[hop] = clock.Now()
 	return !known
 }
 
@@ -147,7 +149,7 @@ func (i *Interface) mayAskAtOnce() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for hop := range i.asked {
-		i.asked[hop] = time.Time{}
+		i.asked[hop] = 0
 	}
 }
 
@@ -191,7 +193,7 @@ func (i *Interface) stale() (list []netip.Addr) {
 		switch {
 		case known && n.state&netlink.NUD_STALE != 0:
 			list = append(list, hop)
-		case !known && time.Since(last) > freshen:
+		case !known && clock.Now().Sub(last) > freshen:
 			delete(i.asked, hop)
 		}
 	}

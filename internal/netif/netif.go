@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/clock"
 )
 
 // requestTimeout is how long the kernel may take to answer a request.
@@ -47,7 +48,7 @@ type Interface struct {
 	neighbours map[netip.Addr]neighbour
 	routes     map[routeKey]route
 	routeAge   uint64 // counts changes of routes and addresses
-	asked      map[netip.Addr]time.Time
+	asked      map[netip.Addr]clock.Time
 }
 
 // linkState is what may change of an interface.
@@ -64,7 +65,7 @@ func Open(name string) (*Interface, error) {
 	defer runtime.UnlockOSThread()
 	i := &Interface{
 		name: name, stop: make(chan struct{}), neighbours: make(map[netip.Addr]neighbour),
-		routes: make(map[routeKey]route), asked: make(map[netip.Addr]time.Time),
+		routes: make(map[routeKey]route), asked: make(map[netip.Addr]clock.Time),
 	}
 	if err := i.open(); err != nil {
 		i.closeSockets()
