@@ -33,6 +33,7 @@ type ConnectOptions struct {
 	RetryCnt        uint8  // 0: 7
 	RNRRetry        uint8  // 0: 7, for ever
 	TClass          uint8
+	SL              uint8
 	FlowLabel       uint32
 }
 
@@ -76,7 +77,7 @@ func (q *QP) ToRTR(peer Endpoint, o ConnectOptions) error {
 	return q.Modify(QPAttr{
 		State: StateRTR, PathMTU: o.PathMTU, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxDestRdAtomic, MinRNRTimer: o.MinRNRTimer,
-		AV: AV{DGID: peer.GID, SGIDIndex: uint8(o.GIDIndex), Port: 1, TClass: o.TClass, FlowLabel: o.FlowLabel},
+		AV: AV{DGID: peer.GID, SGIDIndex: uint8(o.GIDIndex), Port: 1, TClass: o.TClass, SL: o.SL, FlowLabel: o.FlowLabel},
 	}, AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN|AttrMaxDestRdAtomic|AttrMinRNRTimer)
 }
 

@@ -1,0 +1,278 @@
+// Package pingpong is the RC ping-pong of ibv_rc_pingpong: the same exchange
+// of addresses, the same traffic and the same output, so that either may be
+// the other's peer.
+package pingpong
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+
+	"github.com/urxe/urxe/cmd/urxe/internal/rig"
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/verbs"
+)
+
+// Options are those of ibv_rc_pingpong.
+type Options struct {
+	Host    string // of the server; empty: be the server
+	Port    int    // TCP
+	IBPort  int
+	Size    int // bytes of a message
+	MTU     ib.MTU
+	RxDepth int // receives to post at a time
+	Iters   int
+	SL      uint8
+	Events  bool // sleep on completions
+	GID     int  // index of the local GID; negative: one that fits the peer's
+	Check   bool // validate the received buffer
+}
+
+// Run plays one game and writes its result to out.
+func Run(ctx context.Context, d *verbs.Device, o Options, out io.Writer) error {
+	if o.IBPort != 1 {
+		return fmt.Errorf("IB port %d: device %s has port 1 only", o.IBPort, d.Name())
+	}
+	g := &game{o: o, dev: d, out: out}
+	if err := g.prepare(); err != nil {
+		return err
+	}
+	if err := g.meet(ctx); err != nil {
+		return err
+	}
+	return g.play(ctx)
+}
+
+// Work request ids, as bits: what a side waits for before it sends again.
+const (
+	recvWR = 1
+	sendWR = 2
+)
+
+type game struct {
+	o    Options
+	dev  *verbs.Device
+	out  io.Writer
+	buf  []byte
+	mr   *verbs.MR
+	qp   *verbs.QP
+	done rig.Completions
+
+	posted     int // receives
+	sent, rcvd int
+	pending    uint64 // what is waited for before the next send
+	gid        int
+	told       bool // the local address has been printed
+}
+
+// prepare makes the QP and posts receives.
+func (g *game) prepare() (err error) {
+	pd, err := g.dev.AllocPD()
+	if err != nil {
+		return err
+	}
+	g.buf = make([]byte, max(g.o.Size, 1))
+	g.fill()
+	if g.mr, err = pd.RegMR(g.buf, verbs.LocalWrite); err != nil {
+		return err
+	}
+	var ch *verbs.CompChannel
+	if g.o.Events {
+		if ch, err = g.dev.CreateCompChannel(); err != nil {
+			return err
+		}
+	}
+	if g.done.CQ, err = g.dev.CreateCQ(g.o.RxDepth+1, ch); err != nil {
+		return err
+	}
+	g.qp, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: g.done.CQ, RecvCQ: g.done.CQ, Caps: verbs.Caps{
+		MaxSendWR: 1, MaxRecvWR: g.o.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	if err != nil {
+		return err
+	}
+	if err := g.qp.ToInit(verbs.ConnectOptions{}); err != nil {
+		return err
+	}
+	return g.postRecv()
+}
+
+// pageSize is the distance of the bytes that are validated.
+const pageSize = 4096
+
+// fill makes the messages' contents: those of the client and of the server differ, but for the bytes that are validated.
+func (g *game) fill() {
+	for i := range g.buf {
+		g.buf[i] = 0x7b
+		if g.o.Host == "" {
+			g.buf[i]++
+		}
+		if g.o.Check && g.o.Host != "" && i%pageSize == 0 {
+			g.buf[i] = 0
+		}
+	}
+}
+
+// postRecv fills the receive queue.
+func (g *game) postRecv() error {
+	for ; g.posted < g.o.RxDepth; g.posted++ {
+		if _, err := g.qp.PostRecv(verbs.RecvWR{ID: recvWR, SGEs: []verbs.SGE{g.mr.SGE(0, g.o.Size)}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *game) postSend() error {
+	_, err := g.qp.PostSend(verbs.SendWR{ID: sendWR, Opcode: verbs.OpSend, Flags: verbs.Signaled, SGEs: []verbs.SGE{g.mr.SGE(0, g.o.Size)}})
+	g.pending = recvWR | sendWR
+	return err
+}
+
+// meet finds the peer and connects with it.
+func (g *game) meet(ctx context.Context) error {
+	if g.o.GID >= 0 {
+		if err := g.useGID(ib.GID{}); err != nil {
+			return err
+		}
+	}
+	if g.o.Host == "" {
+		return g.serve(ctx)
+	}
+	c, err := dial(ctx, g.o.Host, g.o.Port)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if err := g.useGID(peerGID(c)); err != nil {
+		return err
+	}
+	local, err := g.qp.Endpoint(g.gid)
+	if err != nil {
+		return err
+	}
+	remote, err := asClient(c, local)
+	if err != nil {
+		return err
+	}
+	return g.connect(remote)
+}
+
+func (g *game) serve(ctx context.Context) error {
+	c, err := listen(ctx, g.o.Port)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	return asServer(c, func(remote verbs.Endpoint) (local verbs.Endpoint, err error) {
+		if err := g.useGID(remote.GID); err != nil {
+			return local, err
+		}
+		if err := g.connect(remote); err != nil {
+			return local, err
+		}
+		return g.qp.Endpoint(g.gid)
+	})
+}
+
+// useGID settles by which GID the peer is reached, and tells the address.
+func (g *game) useGID(peer ib.GID) (err error) {
+	if g.told {
+		return nil
+	}
+	if g.gid, err = rig.PickGID(g.dev, g.o.GID, peer); err != nil {
+		return err
+	}
+	local, err := g.qp.Endpoint(g.gid)
+	fmt.Fprintf(g.out, "  local address:  %v\n", local)
+	g.told = true
+	return err
+}
+
+// peerGID is the GID that the other end of a TCP connection may have.
+func peerGID(c net.Conn) ib.GID {
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
+			return rig.PeerOf(ip)
+		}
+	}
+	return ib.GID{}
+}
+
+func (g *game) connect(remote verbs.Endpoint) error {
+	fmt.Fprintf(g.out, "  remote address: %v\n", remote)
+	if remote.GID.IsZero() {
+		return fmt.Errorf("the peer told no GID, which RoCE needs: give it one, ibv_rc_pingpong -g INDEX")
+	}
+	return g.qp.Connect(remote, verbs.ConnectOptions{
+		GIDIndex: g.gid, PathMTU: g.o.MTU, SL: g.o.SL, MaxRdAtomic: 1, MaxDestRdAtomic: 1,
+	})
+}
+
+// play exchanges the messages. The client sends first.
+func (g *game) play(ctx context.Context) error {
+	start := clock.Now()
+	g.pending = recvWR
+	if g.o.Host != "" {
+		if err := g.postSend(); err != nil {
+			return err
+		}
+	}
+	var wcs [2]verbs.WC
+	for g.sent < g.o.Iters || g.rcvd < g.o.Iters {
+		n, err := g.done.Wait(ctx, wcs[:])
+		if err != nil {
+			return fmt.Errorf("after %d of %d exchanges: %w", min(g.sent, g.rcvd), g.o.Iters, err)
+		}
+		for i := range wcs[:n] {
+			if err := g.completed(&wcs[i]); err != nil {
+				return err
+			}
+		}
+	}
+	g.report(float64(clock.Now().Sub(start).Nanoseconds()) / 1e3)
+	return g.validate()
+}
+
+func (g *game) completed(wc *verbs.WC) error {
+	if wc.Status != verbs.Success {
+		return fmt.Errorf("failed status %v (%d) for wr_id %d, after %d of %d exchanges", wc.Status, wc.Status, wc.ID, min(g.sent, g.rcvd), g.o.Iters)
+	}
+	if wc.ID == sendWR {
+		g.sent++
+	} else {
+		g.rcvd++
+		if g.posted--; g.posted <= 1 {
+			if err := g.postRecv(); err != nil {
+				return err
+			}
+		}
+	}
+	if g.pending &^= wc.ID; g.pending == 0 && g.sent < g.o.Iters {
+		return g.postSend()
+	}
+	return nil
+}
+
+func (g *game) report(usec float64) {
+	bytes := 2 * g.o.Size * g.o.Iters
+	fmt.Fprintf(g.out, "%d bytes in %.2f seconds = %.2f Mbit/sec\n", bytes, usec/1e6, float64(bytes)*8/usec)
+	fmt.Fprintf(g.out, "%d iters in %.2f seconds = %.2f usec/iter\n", g.o.Iters, usec/1e6, usec/float64(g.o.Iters))
+}
+
+// validate checks what was received last: the client's first message has gone to and fro ever since.
+func (g *game) validate() error {
+	if !g.o.Check {
+		return nil
+	}
+	for i := 0; i < g.o.Size; i += pageSize {
+		if g.buf[i] != 0 {
+			return fmt.Errorf("invalid data in page %d: 0x%02x", i/pageSize, g.buf[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+// Package rig has what the commands of urxe need to get from their flags to
+// connected queue pairs.
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/verbs"
+)
+
+// Open opens a network interface as a device; without a name, the first one that is up and has an address.
+func Open(name string) (*verbs.Device, error) {
+	if name == "" {
+		var err error
+		if name, err = first(); err != nil {
+			return nil, err
+		}
+	}
+	return verbs.Open(name, verbs.Options{})
+}
+
+func first() (string, error) {
+	list, err := verbs.Devices()
+	if err != nil {
+		return "", err
+	}
+	var down []string
+	for _, d := range list {
+		if d.Port.State == ib.PortActive && len(d.GIDs) > 0 {
+			return d.Name, nil
+		}
+		down = append(down, d.Name)
+	}
+	if down == nil {
+		return "", errors.New("this machine has no Ethernet interface")
+	}
+	return "", fmt.Errorf("no Ethernet interface is up and has an address (there are %s)", strings.Join(down, ", "))
+}
+
+// PickGID returns the index of the GID by which d reaches a peer: the one that was asked for, or, if that is negative,
+// the first of the peer's kind.
+func PickGID(d *verbs.Device, asked int, peer ib.GID) (int, error) {
+	if asked >= 0 {
+		_, err := d.QueryGID(asked)
+		return asked, err
+	}
+	best := -1
+	for i, g := range d.GIDs() {
+		if g.IsZero() || g.Is4() != peer.Is4() || best >= 0 && g.IsLinkLocal() != peer.IsLinkLocal() {
+			continue
+		}
+		if best < 0 || d.GIDs()[best].IsLinkLocal() != peer.IsLinkLocal() {
+			best = i
+		}
+	}
+	if best < 0 {
+		_, err := d.QueryGID(-1)
+		return 0, fmt.Errorf("no GID of the kind of %v: %w", peer, err)
+	}
+	return best, nil
+}
+
+// PeerOf returns the GID that stands for an address of a TCP connection.
+func PeerOf(a netip.Addr) ib.GID { return ib.GIDFromAddr(a.WithZone("")) }
+
+// Completions waits for the completions of a CQ: polling, or asleep when the CQ has a completion channel.
+type Completions struct {
+	CQ    *verbs.CQ
+	armed bool
+}
+
+// Wait returns at least one completion, or why there is none: ctx ended.
+func (c *Completions) Wait(ctx context.Context, wcs []verbs.WC) (int, error) {
+	for i := 1; ; i++ {
+		if n := c.CQ.Poll(wcs); n > 0 {
+			return n, nil
+		}
+		if c.CQ.Channel() != nil {
+			if err := c.sleep(ctx); err != nil {
+				return 0, err
+			}
+		} else if i%1024 == 0 && ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// sleep arms the CQ, or, when it is armed already, waits for its event.
+func (c *Completions) sleep(ctx context.Context) error {
+	if !c.armed {
+		c.armed = true
+		return c.CQ.ReqNotify(false)
+	}
+	c.armed = false
+	if _, err := c.CQ.Channel().Wait(ctx); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	return nil
+}
