@@ -143,5 +143,5 @@ func datagrams(t *testing.T, g *guest.Guest) (n int) {
 // burst sends n UD datagrams of 64 bytes from a guest to an address.
 func burst(t *testing.T, g *guest.Guest, gid int, to string, n int) {
 	t.Helper()
-	g.Run(t, ct(t, g), "ud_burst", fmt.Sprint(gid), "1024", to, fmt.Sprint(n))
+	g.Run(t, putCT(t, g), "ud_burst", fmt.Sprint(gid), "1024", to, fmt.Sprint(n))
 }

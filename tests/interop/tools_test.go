@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/urxe/urxe/tests/interop/ct"
 	"github.com/urxe/urxe/tests/interop/guest"
 )
 
@@ -16,7 +17,13 @@ var built struct {
 	dir string
 }
 
+// asCT in the environment makes this program ct.Main.
+const asCT = "URXE_INTEROP_CT"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asCT) != "" {
+		os.Exit(ct.Main(os.Args[1:]))
+	}
 	code := guest.Main(m)
 	os.RemoveAll(built.dir)
 	os.Exit(code)
@@ -45,9 +52,9 @@ func build(t *testing.T, name string, compiler ...string) string {
 	return path
 }
 
-// ct puts the verbs test program testdata/ct.c into a guest and returns its
+// putCT puts the verbs test program testdata/ct.c into a guest and returns its
 // path there. It needs the Debian packages gcc and libibverbs-dev.
-func ct(t *testing.T, g *guest.Guest) string {
+func putCT(t *testing.T, g *guest.Guest) string {
 	t.Helper()
 	return g.Put(t, build(t, "ct", "gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
 		"-Wno-missing-field-initializers", "-D_GNU_SOURCE", "testdata/ct.c", "-libverbs", "-o"))

@@ -7,21 +7,17 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/urxe/urxe/internal/nettest"
 )
 
 // Need skips t, or fails it when URXE_REQUIRE is 1, unless this machine has all
 // that a guest needs. It says what is missing.
 func Need(t testing.TB) {
 	t.Helper()
-	lack := lacking()
-	if len(lack) == 0 {
-		return
+	if lack := lacking(); len(lack) > 0 {
+		nettest.SkipOrFail(t, strings.Join(lack, ", ")+", for a QEMU guest")
 	}
-	text := "a guest needs " + strings.Join(lack, ", ")
-	if os.Getenv("URXE_REQUIRE") == "1" {
-		t.Fatal(text)
-	}
-	t.Skip(text)
 }
 
 func lacking() (lack []string) {
