@@ -1,0 +1,75 @@
+package route
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/urxe/urxe/sm/check"
+	"github.com/urxe/urxe/sm/topo"
+)
+
+// Result is a routing that may be put into the switches.
+type Result struct {
+	*Tables
+	Report *check.Report
+
+	// Refused says, in order, why the engines before the one taken were not:
+	// they could not route the subnet, left something out, or could deadlock.
+	Refused []error
+}
+
+// Compute runs the named engines in order until one gives tables that pass the
+// check: everything arrives, nothing can deadlock. With none named it takes
+// ftree on fat trees and nue elsewhere. When all those named fail it goes on
+// with nue and updn, which need no particular shape, and so always ends with
+// tables; only with a subnet whose switches are not all connected some paths
+// are missing from them, which the report names.
+func Compute(g *topo.Graph, names []string, o Options) (*Result, error) {
+	r := &Result{}
+	var rest *Result // free of loops, but not complete
+	for _, name := range plan(names) {
+		t, err := One(name, g, o)
+		if err != nil {
+			r.refuse(name, err)
+			continue
+		}
+		rep := Check(t)
+		if rep.OK() {
+			r.Tables, r.Report = t, rep
+			return r, nil
+		}
+		r.refuse(name, rep.Err())
+		if rep.Cycle == nil && (rest == nil || rep.NumBroken < rest.Report.NumBroken) {
+			rest = &Result{Tables: t, Report: rep}
+		}
+	}
+	if rest == nil {
+		return nil, fmt.Errorf("no engine could route the subnet: %w", errors.Join(r.Refused...))
+	}
+	rest.Refused = r.Refused
+	return rest, nil
+}
+
+func (r *Result) refuse(engine string, why error) {
+	r.Refused = append(r.Refused, fmt.Errorf("routing engine %s: %w", engine, why))
+}
+
+// plan completes the operator's list with the engines that always end well.
+func plan(names []string) []string {
+	if len(names) == 0 {
+		names = []string{"ftree"}
+	}
+	names = slices.Clone(names)
+	for _, last := range []string{"nue", "updn"} {
+		if !slices.Contains(names, last) {
+			names = append(names, last)
+		}
+	}
+	return names
+}
+
+// Check walks the paths of t; see package check.
+func Check(t *Tables) *check.Report {
+	return check.Run(check.Tables{Graph: t.Graph, LFT: t.LFT, Lane: t.Lane, Lanes: t.Lanes})
+}

@@ -1,0 +1,195 @@
+package route
+
+import (
+	"errors"
+
+	"github.com/urxe/urxe/sm/topo"
+)
+
+var errNoTree = errors.New("the subnet is no fat tree: switches of one level are linked")
+
+// ftree routes fat trees, whole or damaged. Each LID gets a trunk: a chain of
+// switches from its leaf up to one root, by the downward links that the fewest
+// LIDs use. Every other switch climbs towards the trunk and comes down on it.
+// LIDs of one leaf get different trunks, so on a whole tree each downward link
+// carries the same number of paths, and each upward link too.
+func ftree(g *topo.Graph, o Options) (*Tables, error) {
+	rank := treeRank(g)
+	if roots := o.roots(g); len(roots) > 0 {
+		if rank = rootRank(g, roots); rank != nil && !levelled(g, rank) {
+			rank = nil
+		}
+	}
+	if rank == nil {
+		return nil, errNoTree
+	}
+	t := newTables("ftree", g)
+	t.Rank = rank
+	f := &ftreeRouter{t: t, g: g, o: newOrientation(g, rank)}
+	f.alloc()
+	for sw := range int32(g.Switches()) {
+		for _, i := range g.At(sw) {
+			f.route(g.Dests[i])
+		}
+	}
+	detour(t, f.o)
+	return t, nil
+}
+
+type ftreeRouter struct {
+	t *Tables
+	g *topo.Graph
+	o *orientation
+
+	down []int32 // by link: LIDs that come down it, trunks only
+	used []int64 // by link: paths of hosts that go up it
+
+	hops  []int32 // by switch: hops to the LID being routed, -1 while it has no route
+	chain []int32 // the trunk, from the LID's switch up
+	layer []int32 // breadth-first search: this layer and the next
+	next  []int32
+	found []int32 // by switch: the link it would climb by
+}
+
+func (f *ftreeRouter) alloc() {
+	n := f.g.Switches()
+	f.down, f.used = make([]int32, f.g.Links()), make([]int64, f.g.Links())
+	f.hops, f.found = make([]int32, n), make([]int32, n)
+	for i := range f.found {
+		f.found[i] = topo.None
+	}
+}
+
+func (f *ftreeRouter) route(d topo.Dest) {
+	for i := range f.hops {
+		f.hops[i] = -1
+	}
+	f.hops[d.Switch] = 0
+	f.trunk(d)
+	f.descend(d)
+	for _, s := range f.chain {
+		f.climbTo(s, d)
+	}
+	f.climbRest(d)
+}
+
+// trunk picks the chain of switches above d and routes each down to the one
+// below it.
+func (f *ftreeRouter) trunk(d topo.Dest) {
+	f.chain = append(f.chain[:0], d.Switch)
+	for s := d.Switch; ; s = f.chain[len(f.chain)-1] {
+		up := f.leastDown(s)
+		if up == topo.None {
+			return
+		}
+		back := f.g.Rev[up]
+		if d.IsHost() {
+			f.down[back]++
+		}
+		f.set(f.g.To[up], d, back)
+		f.chain = append(f.chain, f.g.To[up])
+	}
+}
+
+// leastDown returns the upward link of s whose way back the fewest LIDs use.
+func (f *ftreeRouter) leastDown(s int32) int32 {
+	best := topo.None
+	for _, e := range f.o.ups(s) {
+		if best == topo.None || f.down[f.g.Rev[e]] < f.down[f.g.Rev[best]] {
+			best = e
+		}
+	}
+	return best
+}
+
+func (f *ftreeRouter) set(s int32, d topo.Dest, link int32) {
+	f.t.LFT[s][d.LID] = f.g.Port[link]
+	f.hops[s] = f.hops[f.g.To[link]] + 1
+}
+
+// descend routes the other switches from which d is reached by going down alone.
+func (f *ftreeRouter) descend(d topo.Dest) {
+	f.layer = append(f.layer[:0], f.chain...)
+	for i := 0; i < len(f.layer); i++ {
+		s := f.layer[i]
+		for _, up := range f.o.ups(s) {
+			t := f.g.To[up]
+			if f.hops[t] >= 0 {
+				continue
+			}
+			f.set(t, d, f.g.Rev[up])
+			f.layer = append(f.layer, t)
+		}
+	}
+}
+
+// climbTo routes the switches below top that have no route yet up to it.
+func (f *ftreeRouter) climbTo(top int32, d topo.Dest) {
+	f.layer = append(f.layer[:0], top)
+	for len(f.layer) > 0 {
+		f.next = f.next[:0]
+		for _, s := range f.layer {
+			f.look(s)
+		}
+		for _, s := range f.next {
+			f.take(s, d, f.found[s])
+			f.found[s] = topo.None
+		}
+		f.layer, f.next = f.next, f.layer
+	}
+}
+
+// look notes for the switches just below s the least used link up to this layer.
+func (f *ftreeRouter) look(s int32) {
+	for _, e := range f.o.downs(s) {
+		t, up := f.g.To[e], f.g.Rev[e]
+		switch {
+		case f.hops[t] >= 0:
+		case f.found[t] == topo.None:
+			f.found[t] = up
+			f.next = append(f.next, t)
+		case f.used[up] < f.used[f.found[t]]:
+			f.found[t] = up
+		}
+	}
+}
+
+func (f *ftreeRouter) take(s int32, d topo.Dest, up int32) {
+	f.set(s, d, up)
+	if d.IsHost() {
+		f.used[up] += int64(f.g.Hosts[s])
+	}
+}
+
+// climbRest routes what is below no switch of the trunk: it goes up to where a
+// route is. The order is from the top, so those above are done.
+func (f *ftreeRouter) climbRest(d topo.Dest) {
+	for _, s := range f.o.topDown {
+		if f.hops[s] >= 0 {
+			continue
+		}
+		if up := f.nearestUp(s, int(d.LID)); up != topo.None {
+			f.take(s, d, up)
+		}
+	}
+}
+
+func (f *ftreeRouter) nearestUp(s int32, turn int) int32 {
+	ups := f.o.ups(s)
+	if len(ups) > maxChoices {
+		at := turn % (len(ups) - maxChoices + 1)
+		ups = ups[at : at+maxChoices]
+	}
+	best := topo.None
+	for _, e := range ups {
+		h := f.hops[f.g.To[e]]
+		if h < 0 {
+			continue
+		}
+		if best == topo.None || h < f.hops[f.g.To[best]] ||
+			h == f.hops[f.g.To[best]] && f.used[e] < f.used[best] {
+			best = e
+		}
+	}
+	return best
+}

@@ -1,0 +1,270 @@
+package route
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/sm/topo"
+	"github.com/urxe/urxe/sm/topo/topotest"
+)
+
+var (
+	seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0 takes one from the clock")
+	long     = flag.Bool("long", false, "also route the fabrics that take more than a few seconds")
+)
+
+func seed(t *testing.T) uint64 {
+	s := *seedFlag
+	if s == 0 {
+		s = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-seed %d", s)
+	return s
+}
+
+func netfile(t testing.TB, name string) *topotest.Net {
+	t.Helper()
+	n, err := topotest.Load("../testdata/" + name + ".net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// shapes are small fabrics of every kind.
+func shapes(t testing.TB) map[string]*topotest.Net {
+	m := map[string]*topotest.Net{
+		"one switch": topotest.Ring(1, 5), "two switches": topotest.FatTree2(1, 1, 3, 1),
+		"k4 tree": topotest.KFat(4), "oversubscribed tree": topotest.KFatHosts(6, 5),
+		"torus 3x5": topotest.Torus(3, 5, 1, 1), "torus 3x3x3": topotest.Torus(3, 3, 3, 1),
+		"random 40": topotest.Random(40, 5, 2, 7),
+	}
+	for _, f := range []string{"ft32", "kfat8", "ring8", "torus4x4", "random20"} {
+		m[f] = netfile(t, f)
+	}
+	return m
+}
+
+// TestEveryShapeIsRouted runs the whole of Compute over all shapes, engines and
+// numbers of lanes: whatever an engine says, what comes out must hold.
+func TestEveryShapeIsRouted(t *testing.T) {
+	for name, n := range shapes(t) {
+		for lmc := range uint8(2) {
+			g := topo.NewGraph(n.Fabric(lmc))
+			for _, e := range append(Engines(), "") {
+				for _, lanes := range []int{1, 2, 8} {
+					var names []string
+					if e != "" {
+						names = []string{e}
+					}
+					r, err := Compute(g, names, Options{Lanes: lanes})
+					if err != nil {
+						t.Fatalf("%s, %q: %v", name, e, err)
+					}
+					if !r.Report.OK() || r.Lanes > lanes {
+						t.Errorf("%s, engine %q became %s in %d of %d lanes: %v", name, e, r.Engine, r.Lanes, lanes, r.Report.Err())
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestQuality holds the busiest link against that of OpenSM 3.3.23 on the same
+// fabrics: its dfsssp, or its ftree on trees.
+func TestQuality(t *testing.T) {
+	for _, c := range []struct {
+		net     string
+		engine  string
+		busiest int64
+	}{
+		{"kfat8", "ftree", 124},
+		{"ft32", "ftree", 24},
+		{"ring8", "nue", 40},
+		{"torus4x4", "nue", 46},
+		{"random20", "nue", 98},
+		{"torus4x4x4", "nue", 190}, // OpenSM's dfsssp fails here
+	} {
+		r, err := Compute(netfile(t, c.net).Graph(), nil, Options{Lanes: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %s: %v", c.net, r.Engine, r.Report)
+		if r.Engine != c.engine || r.Report.MaxLoad > c.busiest {
+			t.Errorf("%s: %s, busiest link %d: want %s, at most %d", c.net, r.Engine, r.Report.MaxLoad, c.engine, c.busiest)
+		}
+	}
+}
+
+// TestLanesAreTheSameBothWays keeps reversible paths safe.
+func TestLanesAreTheSameBothWays(t *testing.T) {
+	for _, net := range []string{"torus4x4x4", "ring8", "random20"} {
+		r, err := Compute(netfile(t, net).Graph(), nil, Options{Lanes: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := int32(r.Graph.Switches())
+		for a := range n {
+			for b := range n {
+				if r.Lane(a, b) != r.Lane(b, a) || int(r.Lane(a, b)) >= r.Lanes {
+					t.Fatalf("%s: lane %d one way, %d the other, of %d", net, r.Lane(a, b), r.Lane(b, a), r.Lanes)
+				}
+			}
+		}
+	}
+}
+
+// TestLoopsAreRefused: minhop on a ring can deadlock, and must not be used.
+func TestLoopsAreRefused(t *testing.T) {
+	r, err := Compute(netfile(t, "ring8").Graph(), []string{"minhop"}, Options{Lanes: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Engine != "nue" || len(r.Refused) != 1 || !strings.Contains(r.Refused[0].Error(), "credit loop") {
+		t.Errorf("engine %s, refused %v: want nue, and the reason", r.Engine, r.Refused)
+	}
+}
+
+// TestDamage takes links off one after another: as long as the switches are
+// connected, every host stays reachable and nothing can deadlock.
+func TestDamage(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed(t), 1))
+	for _, net := range []string{"kfat8", "torus4x4", "random20", "ft32"} {
+		n := netfile(t, net)
+		for range 15 {
+			sw := n.Switches()[r.IntN(len(n.Switches()))]
+			if ports := n.Ports(sw); len(ports) > 0 {
+				n.Unlink(sw, ports[r.IntN(len(ports))])
+			}
+			g := n.Graph()
+			whole := !slices.Contains(distances(g, []int32{0}), -1)
+			res, err := Compute(g, nil, Options{Lanes: 8})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Report.Cycle != nil || whole && res.Report.NumBroken > 0 {
+				t.Fatalf("%s: %v; refused: %v", net, res.Report.Err(), res.Refused)
+			}
+		}
+	}
+}
+
+// TestDamagedTreeStaysATree: one link less is no reason to give up ftree.
+func TestDamagedTreeStaysATree(t *testing.T) {
+	n := netfile(t, "kfat8")
+	n.Unlink("agg0_0", 5)
+	r, err := Compute(n.Graph(), nil, Options{Lanes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(r.Report, r.Notes, r.Refused)
+	if r.Engine != "ftree" || r.Report.MaxLoad > 2*124 {
+		t.Errorf("%s, busiest link %d: want ftree, at most %d; refused: %v", r.Engine, r.Report.MaxLoad, 2*124, r.Refused)
+	}
+}
+
+// TestHostOnSpine: a management node at the top must not hide the tree.
+func TestHostOnSpine(t *testing.T) {
+	n := topotest.FatTree2(4, 2, 8, 2)
+	f := n.Fabric(0)
+	i, err := f.AddNode(topo.Node{GUID: 0x900000, Type: topo.CA, NumPorts: 1, Desc: "manager"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := f.Port(i, 1)
+	f.Ports[p].LID = 100
+	spine := f.Node(0x200004)
+	for num := range f.NodePorts(spine) {
+		if q := f.Port(spine, uint8(num)); num > 0 && f.Ports[q].Peer == topo.None {
+			if err := f.Connect(p, q); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	r, err := Compute(topo.NewGraph(f), nil, Options{})
+	if err != nil || !r.Report.OK() {
+		t.Fatal(err, r.Report)
+	}
+	t.Log(r.Engine, r.Report, r.Refused)
+}
+
+func TestRootsAsGiven(t *testing.T) {
+	g := netfile(t, "ring8").Graph()
+	r, err := Compute(g, []string{"updn"}, Options{Roots: []ib.GUID{g.GUID[3]}})
+	if err != nil || r.Engine != "updn" || r.Rank[3] != 0 || r.Rank[7] != 4 {
+		t.Errorf("%v, ranks %v, error %v", r.Engine, r.Rank, err)
+	}
+}
+
+// TestSameInputSameTables: a link that comes back must bring the old tables back.
+func TestSameInputSameTables(t *testing.T) {
+	for _, e := range Engines() {
+		a, errA := One(e, netfile(t, "random20").Graph(), Options{Lanes: 8})
+		b, errB := One(e, netfile(t, "random20").Graph(), Options{Lanes: 8})
+		if (errA == nil) != (errB == nil) {
+			t.Fatal(errA, errB)
+		}
+		if errA == nil && !slices.EqualFunc(a.LFT, b.LFT, slices.Equal) {
+			t.Errorf("%s gave two different routings of one fabric", e)
+		}
+	}
+}
+
+func TestParseEngines(t *testing.T) {
+	known, unknown := ParseEngines("ftree, lash,none,no_fallback")
+	if fmt.Sprint(known, unknown) != "[ftree minhop] [lash]" {
+		t.Errorf("known %v, unknown %v", known, unknown)
+	}
+}
+
+// TestScale measures the routing of trees up to 47,824 LIDs.
+func TestScale(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute and a half: run with -long")
+	}
+	var times []time.Duration
+	for _, k := range []int{24, 36, 56} {
+		g := topotest.KFat(k).Graph()
+		start := time.Now()
+		tb, err := ftree(g, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(start)
+		times = append(times, took)
+		start = time.Now()
+		rep := Check(tb)
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		t.Logf("k=%d: %d LIDs routed in %v, checked in %v, heap %d MB: %v", k, len(g.Dests), took, time.Since(start), m.HeapAlloc>>20, rep)
+		if !rep.OK() {
+			t.Error(rep.Err())
+		}
+	}
+	if r := float64(times[2]) / float64(times[1]); r > 12 {
+		t.Errorf("48,000 LIDs took %.1f times as long as 11,664 hosts: want at most 12", r)
+	}
+}
+
+func BenchmarkRoute(b *testing.B) {
+	for _, k := range []int{16, 24} {
+		g := topotest.KFat(k).Graph()
+		for _, e := range Engines() {
+			b.Run(fmt.Sprintf("hosts=%d/%s", k*k*k/4, e), func(b *testing.B) {
+				for b.Loop() {
+					if _, err := One(e, g, Options{Lanes: 8}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
