@@ -26,9 +26,8 @@ func flag(set bool, mask uint32) uint32 {
 	return 0
 }
 
-func (h *Header) readBTH(b []byte) (pad int, tver uint8) {
-	b = b[:BTHLen]
-	first, qp, psn := be.Uint32(b), be.Uint32(b[4:]), be.Uint32(b[8:])
+func (h *Header) readBTH(b *[BTHLen]byte) (pad int, tver uint8) {
+	first, qp, psn := be.Uint32(b[:]), be.Uint32(b[4:]), be.Uint32(b[8:])
 	h.Opcode = Opcode(first >> 24)
 	h.SE = first&bthSE != 0
 	h.MigReq = first&bthMigReq != 0
@@ -41,18 +40,14 @@ func (h *Header) readBTH(b []byte) (pad int, tver uint8) {
 	return int(first >> bthPadShift & 3), uint8(first >> bthTVerShift & 0xf)
 }
 
-func (h *Header) putBTH(b []byte, pad int) {
-	b = b[:BTHLen]
-	be.PutUint32(b, uint32(h.Opcode)<<24|flag(h.SE, bthSE)|flag(h.MigReq, bthMigReq)|uint32(pad)<<bthPadShift|uint32(h.PKey))
+func (h *Header) putBTH(b *[BTHLen]byte, pad int) {
+	be.PutUint32(b[:], uint32(h.Opcode)<<24|flag(h.SE, bthSE)|flag(h.MigReq, bthMigReq)|uint32(pad)<<bthPadShift|uint32(h.PKey))
 	be.PutUint32(b[4:], flag(h.FECN, bthFECN)|flag(h.BECN, bthBECN)|uint32(h.DestQP)&0xffffff)
 	be.PutUint32(b[8:], flag(h.AckReq, bthAckReq)|uint32(h.PSN)&0xffffff)
 }
 
 // readExt reads the extended headers e, in the order of their bits.
 func (h *Header) readExt(e Ext, b []byte) {
-	if e == 0 {
-		return
-	}
 	if e&ExtDETH != 0 { // Q_Key 4, reserved 1, source QP 3
 		h.QKey, h.SrcQP = ib.QKey(be.Uint32(b)), ib.QPN(be.Uint32(b[4:])&0xffffff)
 		b = b[DETHLen:]
@@ -90,9 +85,6 @@ func (h *Header) readExt(e Ext, b []byte) {
 
 // putExt writes the extended headers e, in the order of their bits.
 func (h *Header) putExt(e Ext, b []byte) {
-	if e == 0 {
-		return
-	}
 	if e&ExtDETH != 0 {
 		be.PutUint32(b, uint32(h.QKey))
 		be.PutUint32(b[4:], uint32(h.SrcQP)&0xffffff)

@@ -69,25 +69,24 @@ func invariantCRC(f *Frame, ip int, v6 bool, end int) uint32 {
 		m0, m1, udp = maskIPv6, 0, ip+IPv6Len
 	}
 	b := f.Frag[0]
-	lead := (*[icrcLead]byte)(b[ip-icrcLead : ip])
-	h, u := b[ip:ip+16], b[udp+6:udp+14]
+	lead, h, u := (*[icrcLead]byte)(b[ip-icrcLead:]), (*[16]byte)(b[ip:]), (*[8]byte)(b[udp+6:])
 	first := min(len(b), end)
 	ones := -((first - ip) &^ 3) & icrcLead
 
 	saved := *lead
-	w0, w1, w2 := le.Uint64(h), le.Uint64(h[8:]), le.Uint64(u)
+	w0, w1, w2 := le.Uint64(h[:]), le.Uint64(h[8:]), le.Uint64(u[:])
 	le.PutUint64(lead[:], ^uint64(0))
 	le.PutUint32(lead[8:], ^uint32(0))
-	le.PutUint64(h, w0|m0)
+	le.PutUint64(h[:], w0|m0)
 	le.PutUint64(h[8:], w1|m1)
-	le.PutUint64(u, w2|maskUDP)
+	le.PutUint64(u[:], w2|maskUDP)
 
 	crc := crc32.Update(icrcStart[ones/4], crc32.IEEETable, b[ip-ones:first])
 
 	*lead = saved
-	le.PutUint64(h, w0)
+	le.PutUint64(h[:], w0)
 	le.PutUint64(h[8:], w1)
-	le.PutUint64(u, w2)
+	le.PutUint64(u[:], w2)
 	if end > first {
 		crc = crc32.Update(crc, crc32.IEEETable, f.Frag[1][:end-first])
 	}

@@ -47,7 +47,8 @@ func Parse(p *Packet, f *Frame) Verdict {
 }
 
 // parseIP reads the headers up to UDP and returns the bytes of BTH to ICRC.
-func (p *Packet) parseIP(b []byte) (n int, v Verdict) {
+// Whose port isn't there, nobody knows: such a frame is none of ours.
+func (p *Packet) parseIP(b []byte) (int, Verdict) {
 	if len(b) < EthernetLen+VLANLen {
 		return 0, DropNotRoCE
 	}
@@ -58,25 +59,16 @@ func (p *Packet) parseIP(b []byte) (n int, v Verdict) {
 		etherType = be.Uint16(b[16:])
 		p.ip += VLANLen
 	}
-	switch etherType {
-	case etherTypeIPv4:
-		n, v = p.parseIPv4(b[p.ip:])
-	case etherTypeIPv6:
-		n, v = p.parseIPv6(b[p.ip:])
-	default:
-		v = DropNotRoCE
+	switch b = b[p.ip:]; {
+	case etherType == etherTypeIPv4 && len(b) >= IPv4Len+UDPLen:
+		return p.parseIPv4((*[IPv4Len + UDPLen]byte)(b))
+	case etherType == etherTypeIPv6 && len(b) >= IPv6Len+UDPLen:
+		return p.parseIPv6((*[IPv6Len + UDPLen]byte)(b))
 	}
-	if v != Accepted {
-		return 0, v
-	}
-	return p.parseUDP(b, n)
+	return 0, DropNotRoCE
 }
 
-// parseIPv4 reads the IPv4 header at h and returns the packet's length from there.
-func (p *Packet) parseIPv4(h []byte) (int, Verdict) {
-	if len(h) < IPv4Len {
-		return 0, DropNotRoCE
-	}
+func (p *Packet) parseIPv4(h *[IPv4Len + UDPLen]byte) (int, Verdict) {
 	if h[0]>>4 != 4 || h[9] != protocolUDP {
 		return 0, DropNotRoCE
 	}
@@ -86,49 +78,39 @@ func (p *Packet) parseIPv4(h []byte) (int, Verdict) {
 	p.TClass = h[1]
 	p.Src, p.Dst = h[12:16:16], h[16:20:20]
 	p.bth = p.ip + IPv4Len + UDPLen
-	return int(be.Uint16(h[2:])), Accepted
+	return p.parseUDP((*[UDPLen]byte)(h[IPv4Len:]), int(be.Uint16(h[2:]))-IPv4Len)
 }
 
-// parseIPv6 reads the IPv6 header at h and returns the packet's length from there.
-func (p *Packet) parseIPv6(h []byte) (int, Verdict) {
-	if len(h) < IPv6Len {
+func (p *Packet) parseIPv6(h *[IPv6Len + UDPLen]byte) (int, Verdict) {
+	switch {
+	case h[0]>>4 != 6:
 		return 0, DropNotRoCE
-	}
-	if h[0]>>4 != 6 {
-		return 0, DropNotRoCE
-	}
-	switch h[6] {
-	case protocolUDP:
-	case protocolFragment:
+	case h[6] == protocolFragment:
 		return 0, DropFragment
-	default:
+	case h[6] != protocolUDP:
 		return 0, DropNotRoCE
 	}
 	p.IPv6 = true
-	p.TClass = uint8(be.Uint16(h) >> 4)
+	p.TClass = uint8(be.Uint16(h[:]) >> 4)
 	p.Src, p.Dst = h[8:24:24], h[24:40:40]
 	p.bth = p.ip + IPv6Len + UDPLen
-	return IPv6Len + int(be.Uint16(h[4:])), Accepted
+	return p.parseUDP((*[UDPLen]byte)(h[IPv6Len:]), int(be.Uint16(h[4:])))
 }
 
-// parseUDP reads the UDP header; n are the bytes from the IP header on.
-func (p *Packet) parseUDP(b []byte, n int) (int, Verdict) {
-	if len(b) < p.bth || p.ip+n < p.bth {
-		return 0, DropNotRoCE // no port, so that it might be anybody's
-	}
-	h := b[p.bth-UDPLen : p.bth]
-	if be.Uint16(h[2:]) != Port {
+// parseUDP reads the UDP header of a packet which has n bytes from there on, by its IP header.
+func (p *Packet) parseUDP(h *[UDPLen]byte, n int) (int, Verdict) {
+	if be.Uint16(h[2:]) != Port || n < UDPLen {
 		return 0, DropNotRoCE
 	}
-	p.SrcPort = be.Uint16(h)
-	n -= p.bth - p.ip
-	switch length := int(be.Uint16(h[4:])) - UDPLen; {
-	case p.bth+n > p.Frame.Len() || length > n || length < 0:
+	p.SrcPort = be.Uint16(h[:])
+	length := int(be.Uint16(h[4:]))
+	if length < UDPLen || length > n || p.bth+n-UDPLen > p.Frame.Len() {
 		return 0, DropTruncated
-	case length < n:
+	}
+	if length < n {
 		return 0, DropLength // one of the two lengths is wrong
 	}
-	return n, Accepted
+	return n - UDPLen, Accepted
 }
 
 // parseTransport reads BTH, extended headers and payload; n are the bytes of all that, with the ICRC.
@@ -137,21 +119,22 @@ func (p *Packet) parseTransport(n int) Verdict {
 	if n < BTHLen || len(b) < BTHLen {
 		return DropTruncated
 	}
-	pad, tver := p.Header.readBTH(b)
+	pad, tver := p.Header.readBTH((*[BTHLen]byte)(b))
 	info := p.Opcode.Info()
 	if info.Operation == OpNone && p.Opcode.Transport() != RC {
 		return DropOpcode
 	}
-	ext := b[BTHLen:]
 	rest := n - BTHLen - info.ExtLen - ICRCLen
-	if rest < 0 || len(ext) < info.ExtLen {
+	if rest < 0 || len(b) < BTHLen+info.ExtLen {
 		return DropTruncated
 	}
 	if !info.allows(rest, pad) {
 		return DropLength
 	}
 	p.end = p.bth + n - ICRCLen
-	p.Header.readExt(info.Ext, ext)
+	if info.Ext != 0 {
+		p.Header.readExt(info.Ext, b[BTHLen:])
+	}
 	p.Len = rest - pad
 	p.Frame.cut(&p.Payload, p.bth+BTHLen+info.ExtLen, p.Len)
 	if tver != 0 {

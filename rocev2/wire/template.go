@@ -116,8 +116,10 @@ func (t *Template) Emit(f *Frame, h *Header, n int) (payload [2][]byte) {
 	b := f.Frag[0][:off]
 	copy(b, t.hdr[:t.bth])
 	t.putLengths(b, total)
-	h.putBTH(b[t.bth:], pad)
-	h.putExt(info.Ext, b[t.bth+BTHLen:])
+	h.putBTH((*[BTHLen]byte)(b[t.bth:]), pad)
+	if info.Ext != 0 {
+		h.putExt(info.Ext, b[t.bth+BTHLen:])
+	}
 	for i := range pad {
 		*f.at(off + n + i) = 0
 	}
@@ -133,7 +135,7 @@ func (t *Template) putLengths(b []byte, n int) {
 		be.PutUint16(b[t.ip+4:], uint16(udp))
 		return
 	}
-	h := b[t.ip : t.ip+IPv4Len]
+	h := (*[IPv4Len]byte)(b[t.ip:])
 	be.PutUint16(h[2:], uint16(n-t.ip))
 	sum := t.sum + uint32(n-t.ip)
 	sum = sum>>16 + sum&0xffff
