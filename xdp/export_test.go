@@ -17,3 +17,6 @@ var (
 	Lacking = lacking
 	Debug   = debug
 )
+
+// FD is the AF_XDP socket.
+func (s *Socket) FD() int { return s.fd }

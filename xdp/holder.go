@@ -83,6 +83,48 @@ func socketHolders(ifindex, queue int) []string {
 	})
 }
 
+// queueHolder says whose socket is on a queue, or whose it may be where the kernel
+// has no CONFIG_XDP_SOCKETS_DIAG.
+func queueHolder(ifindex, queue int) string {
+	if names := socketHolders(ifindex, queue); len(names) > 0 {
+		return list(names)
+	}
+	if names := xdpUsers(); len(names) > 0 {
+		return "one of those with AF_XDP sockets: " + list(names)
+	}
+	return list(nil)
+}
+
+// xdpUsers names the processes that have the rings of AF_XDP sockets mapped.
+func xdpUsers() (names []string) {
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range procs {
+		maps, err := os.ReadFile(filepath.Join(dir, "maps"))
+		if err == nil && mapsFillRing(maps) {
+			names = append(names, process(dir))
+		}
+	}
+	return names
+}
+
+// mapsFillRing looks in /proc/PID/maps for a socket mapped at the offset that
+// only AF_XDP has.
+func mapsFillRing(maps []byte) bool {
+	offset := fmt.Appendf(nil, " %08x ", int64(unix.XDP_UMEM_PGOFF_FILL_RING))
+	for line := range bytes.Lines(maps) {
+		if bytes.Contains(line, offset) && bytes.Contains(line, []byte("socket:[")) {
+			return true
+		}
+	}
+	return false
+}
+
+// process names the process of a directory in /proc.
+func process(dir string) string {
+	comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+	return fmt.Sprintf("process %s %q", filepath.Base(dir), bytes.TrimSpace(comm))
+}
+
 // holders names the processes with a descriptor that match accepts.
 func holders(match func(procDir, fd string) bool) (names []string) {
 	procs, _ := filepath.Glob("/proc/[0-9]*")
@@ -92,8 +134,7 @@ func holders(match func(procDir, fd string) bool) (names []string) {
 			continue // ended, or not ours to look at
 		}
 		if slices.ContainsFunc(fds, func(e os.DirEntry) bool { return match(dir, e.Name()) }) {
-			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
-			names = append(names, fmt.Sprintf("process %s %q", filepath.Base(dir), bytes.TrimSpace(comm)))
+			names = append(names, process(dir))
 		}
 	}
 	return names

@@ -283,10 +283,11 @@ func TestWait(t *testing.T) {
 		{"doorbell without frames", long, false, ring, true},
 	} {
 		for _, early := range []bool{true, false} { // before Wait begins, or during it
+			var caused sync.WaitGroup
 			if early {
 				c.cause()
 			} else {
-				time.AfterFunc(short/4, c.cause)
+				caused.Go(func() { time.Sleep(short / 4); c.cause() })
 			}
 			start := time.Now()
 			if err := b.Wait(c.timeout, c.frames, extra); err != nil {
@@ -299,7 +300,7 @@ func TestWait(t *testing.T) {
 			if got := extra[1].Revents != 0; got != strings.HasPrefix(c.what, "doorbell") {
 				t.Errorf("%s: doorbell seen: %v", c.what, got)
 			}
-			time.Sleep(short / 2) // for a cause that came too late to be waited for
+			caused.Wait()
 			var buf [8]byte
 			unix.Read(bell, buf[:])
 			for f := []byte{1}; f != nil; {

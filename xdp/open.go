@@ -179,7 +179,7 @@ func (s *Socket) bind() error {
 	sa := &unix.SockaddrXDP{Flags: flags, Ifindex: uint32(s.ifindex), QueueID: uint32(s.queue)}
 	err := retryBusy(func() error { return unix.Bind(s.fd, sa) }, func() bool { return len(socketHolders(s.ifindex, s.queue)) == 0 })
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("%w: the queue belongs to %s: %w", ErrInUse, list(socketHolders(s.ifindex, s.queue)), err)
+		return fmt.Errorf("%w: the queue belongs to %s: %w", ErrInUse, queueHolder(s.ifindex, s.queue), err)
 	}
 	return err
 }
