@@ -109,6 +109,10 @@ static __always_inline int from_ipv6(struct xdp_md *ctx, struct ipv6hdr *ip, voi
 		return XDP_PASS;
 	if (!is_roce((void *)(ip + 1), end))
 		return XDP_PASS;
+	/* An IPv4-mapped address is a key for IPv4, and no address on a wire. */
+	if (!ip->daddr.s6_addr32[0] && !ip->daddr.s6_addr32[1] &&
+	    ip->daddr.s6_addr32[2] == bpf_htonl(0xffff))
+		return XDP_PASS;
 	__builtin_memcpy(dst.gid, &ip->daddr, sizeof(dst.gid));
 	return deliver(ctx, &dst);
 }
