@@ -69,7 +69,6 @@ type command struct {
 }
 
 func (l *loader) addCommand(s string) error {
-	s, _, _ = strings.Cut(s, "#")
 	c := command{where: l.where()}
 	name, rest, _ := strings.Cut(strings.TrimSpace(s), " ")
 	c.words = append(c.words, strings.ToLower(name))
@@ -85,6 +84,7 @@ func (l *loader) addCommand(s string) error {
 	if !has {
 		num = 0
 	}
+	rest, _, _ = strings.Cut(rest, "#")
 	c.words = append(append(c.words, node, strconv.Itoa(num)), strings.Fields(rest)...)
 	l.do = append(l.do, c)
 	return nil

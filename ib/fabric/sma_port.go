@@ -97,6 +97,9 @@ func (p *port) setEndport(v mad.PortInfo) {
 	}
 }
 
+// extendedDisabled as LinkSpeedExtEnabled turns all extended speeds off (IBA 14.2.5.6).
+const extendedDisabled = 30
+
 // setLink sets what the next training negotiates.
 func (p *port) setLink(v mad.PortInfo) {
 	pi := p.pi()
@@ -106,8 +109,12 @@ func (p *port) setLink(v mad.PortInfo) {
 	if s := v.LinkSpeedEnabled(); s != 0 {
 		pi.SetLinkSpeedEnabled(s & pi.LinkSpeedSupported())
 	}
-	if s := v.LinkSpeedExtEnabled(); s != 0 {
-		pi.SetLinkSpeedExtEnabled(s & pi.LinkSpeedExtSupported()) // 30 disables all.
+	switch s := v.LinkSpeedExtEnabled(); s {
+	case 0:
+	case extendedDisabled:
+		pi.SetLinkSpeedExtEnabled(0)
+	default:
+		pi.SetLinkSpeedExtEnabled(s & pi.LinkSpeedExtSupported())
 	}
 }
 
