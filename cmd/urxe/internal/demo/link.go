@@ -1,0 +1,68 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/verbs"
+)
+
+// Links that the demonstration runs over.
+const (
+	LinkAFXDP = "af_xdp" // a veth pair between two network namespaces
+	LinkMem   = "mem"
+)
+
+// link is two devices that are joined.
+type link struct {
+	name, describe string
+	devices        [2]*verbs.Device
+	close          []func() error // in this order
+}
+
+func openMem() (*link, error) {
+	a, b, err := verbs.OpenPair(verbs.PairOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &link{name: LinkMem, describe: "a link in memory", devices: [2]*verbs.Device{a, b}, close: []func() error{a.Close, b.Close}}, nil
+}
+
+// openVeth makes two network namespaces with a veth pair between them, and opens its ends.
+func openVeth(mtu ib.MTU) (_ *link, err error) {
+	if missing := nettest.Missing(); missing != "" {
+		return nil, fmt.Errorf("AF_XDP can't be used here: %s (--link=mem runs in memory)", missing)
+	}
+	pair, err := nettest.NewPair(nettest.Config{Name: "urxe0", MTU: max(1500, mtu.Bytes()+ib.RoCEOverhead)})
+	if err != nil {
+		return nil, err
+	}
+	l := &link{name: LinkAFXDP, describe: "AF_XDP on a veth pair between two network namespaces"}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	for i, e := range pair.Ends {
+		if err := e.NS.Do(func() (err error) {
+			l.devices[i], err = verbs.Open(e.Name, verbs.Options{})
+			return err
+		}); err != nil {
+			l.close = append(l.close, pair.Close)
+			return nil, err
+		}
+		l.close = append(l.close, l.devices[i].Close)
+	}
+	l.close = append(l.close, pair.Close)
+	return l, nil
+}
+
+// Close undoes everything.
+func (l *link) Close() (err error) {
+	for _, f := range l.close {
+		err = errors.Join(err, f())
+	}
+	return err
+}

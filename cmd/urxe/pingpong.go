@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/urxe/urxe/cmd/urxe/internal/pingpong"
+	"github.com/urxe/urxe/cmd/urxe/internal/rig"
+	"github.com/urxe/urxe/ib"
+)
+
+func newPingpong() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "pingpong",
+		Short: "Exchange messages with ibv_*_pingpong, or with itself",
+		Args:  noArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newPingpongRC())
+	return c
+}
+
+func newPingpongRC() *cobra.Command {
+	var f pingpongFlags
+	c := &cobra.Command{
+		Use:   "rc [flags] [HOST]",
+		Short: "What ibv_rc_pingpong does; with HOST as its client, else as its server",
+		Long: `What ibv_rc_pingpong does, over a reliable connection: with HOST as its client, else as its server. The peer may be
+ibv_rc_pingpong on a machine with RDMA (give it a GID index, -g), or urxe. Options have the same letters and names.`,
+		Args: nArgs(0, 1, "at most one host"),
+		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	}
+	f.register(c)
+	return c
+}
+
+// pingpongFlags are the options of ibv_rc_pingpong.
+type pingpongFlags struct {
+	pingpong.Options
+	device              string
+	mtu                 int
+	odp, iodp, prefetch bool
+	ts, dm, newSend     bool
+}
+
+func (f *pingpongFlags) register(c *cobra.Command) {
+	p := c.Flags()
+	p.IntVarP(&f.Port, "port", "p", 18515, "TCP port to listen on or connect to")
+	p.StringVarP(&f.device, "ib-dev", "d", "", "network interface to open (default: the first that is up)")
+	p.IntVarP(&f.IBPort, "ib-port", "i", 1, "port of the device")
+	p.IntVarP(&f.Size, "size", "s", 4096, "bytes of a message")
+	p.IntVarP(&f.mtu, "mtu", "m", 1024, "path MTU: 256, 512, 1024, 2048 or 4096")
+	p.IntVarP(&f.RxDepth, "rx-depth", "r", 500, "receives to post at a time")
+	p.IntVarP(&f.Iters, "iters", "n", 1000, "exchanges")
+	p.Uint8VarP(&f.SL, "sl", "l", 0, "service level, 0 to 15")
+	p.BoolVarP(&f.Events, "events", "e", false, "sleep on completion events instead of polling")
+	p.IntVarP(&f.GID, "gid-idx", "g", -1, "index of the local GID (default: the first of the peer's kind)")
+	p.BoolVarP(&f.odp, "odp", "o", false, "use on-demand paging (all memory of this device is paged on demand)")
+	p.BoolVarP(&f.iodp, "iodp", "O", false, "use implicit on-demand paging (not supported)")
+	p.BoolVarP(&f.prefetch, "prefetch", "P", false, "prefetch the on-demand-paging region (it is touched at registration)")
+	p.BoolVarP(&f.ts, "ts", "t", false, "get completions with timestamps (not supported)")
+	p.BoolVarP(&f.Check, "chk", "c", false, "validate the received buffer")
+	p.BoolVarP(&f.dm, "dm", "j", false, "use device memory (not supported)")
+	p.BoolVarP(&f.newSend, "new_send", "N", false, "use the new post-send API (there is one API; the same)")
+}
+
+func (f *pingpongFlags) run(c *cobra.Command, args []string) error {
+	if err := f.check(); err != nil {
+		return usage(c, err)
+	}
+	if err := f.unsupported(); err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		f.Host = args[0]
+	}
+	d, err := rig.Open(f.device)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pingpong.Run(c.Context(), d, f.Options, c.OutOrStdout()), d.Close())
+}
+
+// check checks and translates the values.
+func (f *pingpongFlags) check() (err error) {
+	if f.MTU, err = ib.MTUFromBytes(f.mtu); err != nil {
+		return err
+	}
+	for _, v := range []struct {
+		name          string
+		n, least, top int
+	}{
+		{"port", f.Port, 1, 65535}, {"size", f.Size, 0, 1 << 30}, {"rx-depth", f.RxDepth, 1, 1 << 15},
+		{"iters", f.Iters, 1, 1 << 40}, {"sl", int(f.SL), 0, 15}, {"gid-idx", f.GID, -1, 255},
+	} {
+		if v.n < v.least || v.n > v.top {
+			return fmt.Errorf("--%s %d: want %d to %d", v.name, v.n, v.least, v.top)
+		}
+	}
+	if f.prefetch && !f.odp {
+		return errors.New("--prefetch needs --odp")
+	}
+	return nil
+}
+
+// unsupported names what the device doesn't have, as ibv_rc_pingpong does.
+func (f *pingpongFlags) unsupported() error {
+	switch {
+	case f.iodp:
+		return errors.New("the device doesn't support implicit on-demand paging")
+	case f.ts:
+		return errors.New("the device doesn't support completion timestamping")
+	case f.dm:
+		return errors.New("the device doesn't support device memory")
+	}
+	return nil
+}
