@@ -27,7 +27,7 @@ const (
 // DropICRC, p is as complete as if the ICRC held.
 //
 // A reserved opcode of RC passes, with all that follows the BTH as its
-// payload: in sequence it is owed a NAK (IBA 9.7.4.1.4), so that a QP must
+// payload: in sequence it is owed a NAK (IBA 9.7.4.1), so that a QP must
 // see it. Other undefined opcodes are DropOpcode.
 //
 // Parse writes to the frame while it computes the ICRC, and restores it.
