@@ -20,7 +20,9 @@ import (
 )
 
 // NS is a network namespace.
-type NS struct{ h netns.NsHandle }
+type NS struct{ h netnsHandle }
+
+type netnsHandle = netns.NsHandle
 
 // NewNS makes an empty namespace, in which only lo exists and is up.
 func NewNS() (*NS, error) {
