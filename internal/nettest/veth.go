@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -44,6 +43,8 @@ type Pair struct {
 	Bridge *NS       // nil without one
 	Ports  [2]string // the bridge's interfaces towards the ends
 }
+
+const genModeNone = 1 // IN6_ADDR_GEN_MODE_NONE of linux/if_link.h
 
 // BridgeName is the bridge's interface in Pair.Bridge.
 const BridgeName = "br0"
@@ -160,10 +161,6 @@ func makeBridge(ports []string, c Config) error {
 
 // configure gives an end its addresses and sets it up, on a thread in its namespace.
 func (e *End) configure(i int, c Config) error {
-	// Without this an address is tentative, and unusable, for a second.
-	for _, key := range []string{"accept_dad", "dad_transmits"} {
-		_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", e.Name, key), []byte("0"), 0)
-	}
 	if err := offloads(e.Name, c.Offloads); err != nil {
 		return err
 	}
@@ -175,10 +172,15 @@ func (e *End) configure(i int, c Config) error {
 	e.V4 = netip.AddrFrom4([4]byte{10, 77, 0, byte(i + 1)})
 	e.V6 = netip.AddrFrom16([16]byte{0: 0xfd, 7: 0x77, 15: byte(i + 1)})
 	e.LL = linkLocal(e.MAC)
+	// The kernel would try its link-local address for a second or two, for
+	// duplicates, and refuse it until then.
+	if err := netlink.LinkSetIP6AddrGenMode(l, genModeNone); err != nil {
+		return fmt.Errorf("%s: no link-local address by the kernel: %w", e.Name, err)
+	}
 	if err := netlink.LinkSetUp(l); err != nil {
 		return fmt.Errorf("set %s up: %w", e.Name, err)
 	}
-	return errors.Join(e.addAddr(l, e.V4, 24), e.addAddr(l, e.V6, 64))
+	return errors.Join(e.addAddr(l, e.LL, 64), e.addAddr(l, e.V4, 24), e.addAddr(l, e.V6, 64))
 }
 
 func (e *End) addAddr(l netlink.Link, a netip.Addr, bits int) error {
