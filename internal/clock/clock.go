@@ -11,7 +11,9 @@ type Time int64
 // Never is the deadline that does not come.
 const Never Time = 1<<63 - 1
 
-var start = time.Now().Add(-time.Second)
+// start lies a century back, so that the fake time of testing/synctest, which
+// begins in the year 2000, comes after it, too.
+var start = time.Now().Add(-100 * 365 * 24 * time.Hour)
 
 // Now returns the present monotonic time.
 func Now() Time { return Time(time.Since(start)) }

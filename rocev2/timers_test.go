@@ -1,0 +1,80 @@
+package rocev2
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/qp"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 takes a new one")
+
+func newRand(t testing.TB) *rand.Rand {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-seed=%d", seed)
+	return rand.New(rand.NewPCG(seed, 2))
+}
+
+// The heap against a plain list: due gives every QP that is due, and no other;
+// next is the earliest deadline.
+func TestTimersAgainstAList(t *testing.T) {
+	r := newRand(t)
+	var h timers
+	cores := make([]*fakeCore, 50)
+	qps := make([]*QP, len(cores))
+	for i := range qps {
+		cores[i] = newFakeCore(qp.Config{})
+		qps[i] = &QP{core: cores[i], timer: noTimer}
+	}
+	now := clock.Time(1)
+	for range 20_000 {
+		k := r.IntN(len(qps))
+		switch r.IntN(4) {
+		case 0, 1: // another deadline, earlier or later
+			cores[k].setDeadline(now + clock.Time(r.IntN(1000)) + 1)
+			h.set(qps[k], cores[k].Deadline())
+		case 2:
+			cores[k].setDeadline(clock.Never)
+			if r.IntN(2) == 0 {
+				h.remove(qps[k])
+			}
+		case 3:
+			now += clock.Time(r.IntN(300))
+			for q := h.due(now); q != nil; q = h.due(now) {
+				if q.core.Deadline() > now {
+					t.Fatalf("a QP is due %v early", q.core.Deadline().Sub(now))
+				}
+				q.core.Expire(now)
+			}
+		}
+		earliest := clock.Never
+		for i, c := range cores {
+			if c.Deadline() <= now {
+				t.Fatalf("QP %d is due and was not found", i)
+			}
+			earliest = min(earliest, c.Deadline())
+		}
+		if got := h.next(); got != earliest {
+			t.Fatalf("next is %v, want %v", got, earliest)
+		}
+		checkHeap(t, &h)
+	}
+}
+
+func checkHeap(t *testing.T, h *timers) {
+	t.Helper()
+	for i, e := range h.heap {
+		if e.q.timer != i {
+			t.Fatalf("entry %d says that it is at %d", i, e.q.timer)
+		}
+		if i > 0 && h.heap[(i-1)/4].at > e.at {
+			t.Fatalf("entry %d is earlier than its parent", i)
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package rocev2
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/qp"
+)
+
+// A QP with a great message takes turns with those that have little.
+func TestFairness(t *testing.T) {
+	a, _ := newPorts(t, true, 1, PairOptions{Frames: 4096})
+	list := newFakes(t, a, 8, gid("10.0.0.2"))
+	list[0].owed.Store(1 << 20)
+	for _, q := range list[1:] {
+		q.owed.Store(40)
+	}
+	for _, q := range list {
+		q.Doorbell()
+	}
+	w := a.Workers()[0]
+	for step := 1; step <= 10; step++ {
+		w.Step(clock.Time(step))
+		total := 0
+		for _, q := range list {
+			total += q.planned()
+		}
+		if total > step*burst {
+			t.Fatalf("%d packets in %d Steps; a Step sends at most %d", total, step, burst)
+		}
+	}
+	// 8 QPs with 16 packets a turn: after 10 Steps each had 5 turns at least.
+	for i, q := range list[1:] {
+		if q.planned() != 40 {
+			t.Errorf("QP %d sent %d packets of 40", i+1, q.planned())
+		}
+	}
+	if n := list[0].planned(); n != 10*burst-7*40 {
+		t.Errorf("the great message got %d packets on its way, want what the others left, %d", n, 10*burst-7*40)
+	}
+}
+
+// Without room to send, nothing is lost, and turns go on where they were.
+func TestNoRoomToSend(t *testing.T) {
+	a, b := newPorts(t, true, 1, PairOptions{Frames: 8})
+	list := newFakes(t, a, 3, gid("10.0.0.2"))
+	for _, q := range list {
+		q.owed.Store(50)
+		q.Doorbell()
+	}
+	now := settle(t, 1, nil, a) // nobody receives
+	sent := a.Counters().SentPkts
+	if sent != 8 {
+		t.Fatalf("%d packets sent into 8 frames", sent)
+	}
+	settle(t, now, nil, a, b)
+	for i, q := range list {
+		if q.planned() != 50 {
+			t.Errorf("QP %d sent %d packets of 50", i, q.planned())
+		}
+	}
+	if got := b.Counters().RcvdPkts; got != 150 {
+		t.Errorf("%d of 150 packets arrived", got)
+	}
+}
+
+func TestTimersOfManyQPs(t *testing.T) {
+	a, _ := newPorts(t, true, 1, PairOptions{})
+	list := newFakes(t, a, 300, gid("10.0.0.2"))
+	for i, q := range list {
+		q.setDeadline(clock.Time(1000 + i%7))
+		q.Doorbell()
+	}
+	w := a.Workers()[0]
+	for w.Step(10) {
+	}
+	if d := w.Deadline(); d != 1000 {
+		t.Fatalf("deadline %d, want 1000", d)
+	}
+	w.Step(1003)
+	expired := 0
+	for _, q := range list {
+		expired += q.expired()
+	}
+	if expired != burst {
+		t.Errorf("%d timers ran out in a Step, want %d", expired, burst)
+	}
+	for w.Step(1003) {
+	}
+	for i, q := range list {
+		if want := 0; i%7 <= 3 {
+			if want = 1; q.expired() != want {
+				t.Errorf("timer %d ran out %d times, want %d", i, q.expired(), want)
+			}
+		} else if q.expired() != want {
+			t.Errorf("timer %d ran out %d times, want %d", i, q.expired(), want)
+		}
+	}
+	if d := w.Deadline(); d != 1004 {
+		t.Errorf("deadline %d, want 1004", d)
+	}
+}
+
+// An acknowledgement waits one Step while a poller's lease lives and the
+// goroutine stands by; otherwise none.
+func TestAcknowledgementWaitsOneStep(t *testing.T) {
+	a, _ := newPorts(t, true, 1, PairOptions{})
+	q := newFakes(t, a, 1, gid("10.0.0.2"))[0]
+	w := a.Workers()[0]
+	w.Step(1)
+	q.onlyAcks = true
+	for _, c := range []struct {
+		rest   uint32
+		leased clock.Time
+		waits  bool
+	}{{standby, 1000, true}, {standby, 50, false}, {asleep, 1000, false}, {awake, 1000, false}} {
+		w.rest.Store(c.rest)
+		w.leased.Store(int64(c.leased))
+		before := q.planned()
+		q.owed.Store(1)
+		q.Doorbell()
+		w.Step(100)
+		if waited := q.planned() == before; waited != c.waits {
+			t.Errorf("rest %d, lease until %d: waited %v, want %v", c.rest, c.leased, waited, c.waits)
+		}
+		if c.waits && w.Deadline() > 100 {
+			t.Errorf("a waiting acknowledgement leaves the deadline at %d", w.Deadline())
+		}
+		w.Step(101)
+		if q.planned() != before+1 {
+			t.Errorf("rest %d: %d packets after two Steps, want 1", c.rest, q.planned()-before)
+		}
+	}
+	w.rest.Store(awake)
+}
+
+// spyLink keeps the goroutine's Waits.
+type spyLink struct {
+	Link
+	err error // of Flush
+
+	mu    sync.Mutex
+	waits []wait
+}
+
+type wait struct {
+	rx   bool
+	from time.Time
+}
+
+func (l *spyLink) Wait(deadline clock.Time, rx bool) {
+	l.mu.Lock()
+	l.waits = append(l.waits, wait{rx, time.Now()})
+	l.mu.Unlock()
+	l.Link.Wait(deadline, rx)
+}
+
+// last returns how many Waits there were, and the last.
+func (l *spyLink) last() (int, wait) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waits), l.waits[len(l.waits)-1]
+}
+
+func (l *spyLink) Flush() error {
+	return errors.Join(l.err, l.Link.Flush())
+}
+
+// inBubble runs f with a Port of one worker, in fake time.
+func inBubble(t *testing.T, f func(p *Port, l *spyLink, q fakeQP)) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _, err := NewPair(PairOptions{Frames: 1024})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &spyLink{Link: x}
+		p, err := NewPort(Config{Name: "a", Links: []Link{l}, Net: &FixedNet{Addresses: []ib.GID{gid("10.0.0.1")}}, Spin: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		q := newFakes(t, p, 1, gid("10.0.0.2"))[0]
+		synctest.Wait()
+		f(p, l, q)
+	})
+}
+
+// An idle worker sleeps, until its deadline or a doorbell.
+func TestIdleWorkerSleeps(t *testing.T) {
+	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
+		n, _ := l.last()
+		time.Sleep(time.Second)
+		if more, last := l.last(); more != n || !last.rx {
+			t.Fatalf("%d waits in a second without work; the last for frames: %v", more-n, last.rx)
+		}
+		q.owed.Store(1)
+		q.Doorbell()
+		synctest.Wait()
+		if q.planned() != 1 {
+			t.Error("a doorbell did not wake the worker")
+		}
+		q.setDeadline(clock.Now().Add(time.Millisecond))
+		q.Doorbell()
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if q.expired() != 1 {
+			t.Error("the deadline did not wake the worker")
+		}
+	})
+}
+
+// While someone polls, the goroutine leaves frames alone, and takes over 50 µs
+// after the last Poll.
+func TestLease(t *testing.T) {
+	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
+		w := p.Workers()[0]
+		for range 100 {
+			q.owed.Store(1)
+			q.Doorbell()
+			w.Poll()
+			time.Sleep(10 * time.Microsecond)
+		}
+		synctest.Wait()
+		if _, last := l.last(); last.rx {
+			t.Error("the goroutine waits for frames while someone polls")
+		}
+		if q.planned() != 100 {
+			t.Errorf("%d packets of 100", q.planned())
+		}
+		// Posted within the lease, and no Poll any more: the goroutine's turn.
+		q.owed.Store(1)
+		q.Doorbell()
+		synctest.Wait()
+		if q.planned() != 100 {
+			t.Error("a doorbell during the lease woke the goroutine")
+		}
+		time.Sleep(lease)
+		synctest.Wait()
+		if q.planned() != 101 {
+			t.Error("what was posted in the lease is not done at its end")
+		}
+		if _, last := l.last(); !last.rx {
+			t.Error("after the lease the goroutine doesn't wait for frames")
+		}
+	})
+}
+
+// EndLease hands over at once.
+func TestEndLease(t *testing.T) {
+	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
+		w := p.Workers()[0]
+		for range 3 {
+			q.owed.Store(1)
+			q.Doorbell()
+			w.Poll()
+			synctest.Wait()
+		}
+		before := time.Now()
+		w.EndLease()
+		synctest.Wait()
+		_, last := l.last()
+		if !last.rx || last.from != before {
+			t.Errorf("the goroutine waits for frames: %v, %v after EndLease", last.rx, last.from.Sub(before))
+		}
+	})
+}
+
+// A Poll that leaves work behind and never comes back: nothing is lost.
+func TestOnePollOnly(t *testing.T) {
+	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
+		q.owed.Store(40) // less than the pair holds
+		p.Workers()[0].bells.ring(q.QP)
+		p.Workers()[0].Poll()
+		if q.planned() == 0 {
+			t.Fatal("Poll did nothing")
+		}
+		q.setDeadline(clock.Now().Add(time.Millisecond))
+		q.owed.Add(1)
+		p.Workers()[0].bells.ring(q.QP)
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if q.planned() != 41 || q.expired() != 1 {
+			t.Errorf("%d packets of 41, %d timers of 1", q.planned(), q.expired())
+		}
+	})
+}
+
+// The requests on a Link that died end by their timers.
+func TestDeadLink(t *testing.T) {
+	x, _, err := NewPair(PairOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &spyLink{Link: x}
+	a := newPort(t, "a", true, "10.0.0.1", l)
+	e := newEndpoint(t, a, 100_000, 16)
+	if err := e.connect(5, gid("10.0.0.2"), ib.MTU1024); err != nil {
+		t.Fatal(err)
+	}
+	now := settle(t, 1, nil, a)
+	l.err = errors.New("pulled out")
+	e.sq.post(&qp.SendWQE{ID: 1, Opcode: qp.WRWrite, SGEs: e.sge(0, 100_000)})
+	e.sq.post(&qp.SendWQE{ID: 2, Opcode: qp.WRWrite, SGEs: e.sge(0, 1000)})
+	e.Doorbell()
+	settle(t, now, func() bool { return e.cq.len() == 2 }, a)
+	cs := e.cq.take()
+	if cs[0].Status != qp.RetryExcErr || cs[1].Status != qp.WRFlushErr {
+		t.Errorf("completions %v and %v, want RETRY_EXC_ERR and WR_FLUSH_ERR", cs[0].Status, cs[1].Status)
+	}
+	if a.Err() == nil || a.State() != ib.PortDown {
+		t.Errorf("error %v, state %v; want one, and DOWN", a.Err(), a.State())
+	}
+}
+
+// A CQ without room takes its QPs to ERR.
+func TestOverrun(t *testing.T) {
+	a, b := newPorts(t, true, 1, PairOptions{})
+	x, y := newEndpoint(t, a, 10_000, 16), newEndpoint(t, b, 10_000, 16)
+	join(t, x, y, ib.MTU1024)
+	x.cq.size = 2
+	for i := range 4 {
+		x.write(uint64(i), y, 0, 100)
+	}
+	settle(t, 1, nil, a, b)
+	if s := x.Query().State; s != qp.Err {
+		t.Errorf("state %v after an overrun, want ERR", s)
+	}
+	if len(x.events) == 0 || x.events[0] != qp.EventQPFatal {
+		t.Errorf("events %v, want QP_FATAL", x.events)
+	}
+}
+
+// All completions of a burst come in one Push.
+func TestOnePushPerBurst(t *testing.T) {
+	a, b := newPorts(t, true, 1, PairOptions{})
+	x, y := newEndpoint(t, a, 10_000, 64), newEndpoint(t, b, 10_000, 64)
+	join(t, x, y, ib.MTU1024)
+	now := settle(t, 1, nil, a, b)
+	for i := range 30 {
+		x.write(uint64(i), y, 0, 100)
+	}
+	settle(t, now, nil, a, b)
+	if n := x.cq.len(); n != 30 || x.cq.calls > 3 {
+		t.Errorf("%d completions of 30 in %d pushes, want a few", n, x.cq.calls)
+	}
+}
