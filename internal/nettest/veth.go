@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -91,7 +92,38 @@ func NewPair(c Config) (_ *Pair, err error) {
 			return nil, fmt.Errorf("end %d: %w", i, err)
 		}
 	}
-	return p, nil
+	return p, p.awaitUp()
+}
+
+// awaitUp waits until packets pass: the kernel tells a link's users that it has
+// a carrier up to a second late.
+func (p *Pair) awaitUp() error {
+	for _, e := range p.Ends {
+		if err := awaitUp(e.NS, e.Name); err != nil {
+			return err
+		}
+	}
+	if p.Bridge == nil {
+		return nil
+	}
+	return errors.Join(awaitUp(p.Bridge, p.Ports[0]), awaitUp(p.Bridge, p.Ports[1]), awaitUp(p.Bridge, BridgeName))
+}
+
+func awaitUp(ns *NS, ifname string) error {
+	return ns.Do(func() error {
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			l, err := netlink.LinkByName(ifname)
+			if err != nil {
+				return fmt.Errorf("%s: %w", ifname, err)
+			}
+			if l.Attrs().OperState == netlink.OperUp {
+				return nil
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("%s does not come up: it is %v", ifname, l.Attrs().OperState)
+			}
+		}
+	})
 }
 
 func (c Config) filled() Config {
