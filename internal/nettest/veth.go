@@ -45,6 +45,8 @@ type Pair struct {
 	Ports  [2]string // the bridge's interfaces towards the ends
 }
 
+const firstIndex = 100 // of interfaces at the ends
+
 const genModeNone = 1 // IN6_ADDR_GEN_MODE_NONE of linux/if_link.h
 
 // BridgeName is the bridge's interface in Pair.Bridge.
@@ -144,6 +146,9 @@ func veth(a *NS, nameA string, b *NS, nameB string, c Config) error {
 	return a.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = nameA, c.MTU
+		// Unlike its peer's: the kernel then takes it for a stacked link, whose carrier it
+		// announces at once and not within a second.
+		attrs.Index = firstIndex
 		attrs.NumRxQueues, attrs.NumTxQueues = c.Queues, c.Queues
 		err := netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b.FD()),
