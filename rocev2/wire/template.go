@@ -27,10 +27,11 @@ type Flow struct {
 // Template is a Flow's headers made ready. After Set it is only read, so that
 // goroutines may share it.
 type Template struct {
-	hdr      [EthernetLen + VLANLen + IPv6Len + UDPLen]byte
-	bth      int    // bytes of hdr in use: where the BTH begins
-	ip       int    // where the IP header begins
-	sum      uint32 // IPv4: the sum of the header's words but for length and checksum
+	hdr      [EthernetLen + VLANLen + IPv6Len + UDPLen + BTHLen]byte // the last 12 are room for hashing
+	bth      int                                                     // where the BTH begins
+	ip       int                                                     // where the IP header begins
+	sum      uint32                                                  // IPv4: of the header's words but for length and checksum
+	crc      uint32                                                  // register of the ICRC before the BTH, with lengths of 0
 	v6       bool
 	rxeFlush bool
 }
@@ -58,6 +59,7 @@ func (t *Template) Set(f *Flow) {
 	udp := t.hdr[t.bth-UDPLen:]
 	be.PutUint16(udp, f.SrcPort)
 	be.PutUint16(udp[2:], Port)
+	t.setCRC()
 }
 
 func (t *Template) setIPv4(f *Flow, hop uint8) {
@@ -83,6 +85,11 @@ func (t *Template) setIPv6(f *Flow, hop uint8) {
 	copy(h[8:], f.Src[:])
 	copy(h[24:], f.Dst[:])
 	t.bth = t.ip + IPv6Len + UDPLen
+}
+
+// setCRC hashes the headers, which have no lengths yet.
+func (t *Template) setCRC() {
+	t.crc = ^invariantCRC(&Frame{Frag: [2][]byte{t.hdr[:]}}, t.ip, t.v6, t.bth)
 }
 
 // HeaderLen returns the bytes before the payload of a packet of this flow with opcode o.
@@ -145,8 +152,15 @@ func (t *Template) putLengths(b []byte, n int) {
 
 // Seal computes the ICRC over the frame, whose payload is now in place, and writes it.
 func (t *Template) Seal(f *Frame) {
-	end := f.Len() - ICRCLen
-	crc := invariantCRC(f, t.ip, t.v6, end)
+	n := f.Len()
+	end := n - ICRCLen
+	reg := addLength(t.crc, &lengthCRC[lengthUDP], n-t.bth+UDPLen)
+	if t.v6 {
+		reg = addLength(reg, &lengthCRC[lengthIPv6], n-t.bth+UDPLen)
+	} else {
+		reg = addLength(reg, &lengthCRC[lengthIPv4], n-t.ip)
+	}
+	crc := icrcFromBTH(f, t.bth, reg, end)
 	if t.rxeFlush && Opcode(f.Frag[0][t.bth]) == RCFlush {
 		crc = rxeFlushICRC(f, t.bth, end, crc)
 	}

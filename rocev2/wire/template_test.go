@@ -261,6 +261,27 @@ func TestCutOfAFXDP(t *testing.T) {
 	}
 }
 
+// TestEveryLength seals packets of all lengths up to the largest path MTU, and
+// past it to the largest IP packet.
+func TestEveryLength(t *testing.T) {
+	for name, flow := range flows() {
+		var tmpl Template
+		tmpl.Set(&flow)
+		f := filled(0xa5, 1<<16, 0)
+		for n := 0; n < 65400; n++ {
+			tmpl.Emit(f, &Header{Opcode: RCSendOnly}, n)
+			tmpl.Seal(f)
+			var p Packet
+			if v := Parse(&p, f); v != Accepted || p.Len != n {
+				t.Fatalf("%s, %d bytes of payload: %v", name, n, v)
+			}
+			if n >= 4096 {
+				n += 1000
+			}
+		}
+	}
+}
+
 // TestStraddle has an ICRC across the cut with one, two and three of its bytes on either side.
 func TestStraddle(t *testing.T) {
 	flow := flows()["v4"]
@@ -370,6 +391,7 @@ func TestEmitAllocatesNothing(t *testing.T) {
 		f := filled(0, 3840, 1000)
 		h := Header{Opcode: RCWriteOnlyImm}
 		if n := testing.AllocsPerRun(100, func() {
+			tmpl.Set(&flow)
 			tmpl.Emit(f, &h, 3999)
 			tmpl.Seal(f)
 		}); n != 0 {
