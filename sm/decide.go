@@ -1,0 +1,322 @@
+package sm
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/sm/lid"
+	"github.com/urxe/urxe/sm/route"
+	"github.com/urxe/urxe/sm/topo"
+)
+
+// discovered ends the search: what was found is turned into a fabric, gets its
+// LIDs and its routing, and the requests that bring it there are queued.
+func (m *Manager) discovered(now clock.Time) {
+	if m.self == nil || m.self.info == nil || m.self.n.silent != "" {
+		m.lost(now)
+		return
+	}
+	reached := m.prune()
+	if !m.heavy && !m.changed && m.snapshot != nil && len(m.snapshot.Missing) == 0 {
+		m.phase = idle
+		m.retryAt(now)
+		return
+	}
+	if m.outranked(now) {
+		return
+	}
+	if m.state != mad.SMMaster {
+		m.state = mad.SMMaster
+		m.report(LevelSys, "state", "Entering MASTER state")
+	}
+	m.missing(reached)
+	m.assignLIDs(reached)
+	m.build(reached)
+	m.routeAll()
+	m.phase = configuring
+	m.lftBlocks = 0
+	m.configure(reached)
+}
+
+// lost ends a sweep in which not even our own port answered.
+func (m *Manager) lost(now clock.Time) {
+	m.phase = idle
+	m.retryAt(now)
+}
+
+// prune returns the nodes that are connected to us, nearest first, gives each
+// the shortest route there is, and marks the others as gone.
+func (m *Manager) prune() []*node {
+	seen := map[*node]bool{m.self.n: true}
+	order := []*node{m.self.n}
+	m.self.n.path = nil
+	for i := 0; i < len(order); i++ {
+		n := order[i]
+		if n.silent != "" {
+			continue
+		}
+		for j := range n.ports {
+			p := &n.ports[j]
+			if p.peer == nil || !n.isSwitch() && p != m.self || seen[p.peer.n] {
+				continue
+			}
+			seen[p.peer.n] = true
+			p.peer.n.path = append(append(make([]byte, 0, len(n.path)+1), n.path...), p.num)
+			order = append(order, p.peer.n)
+		}
+	}
+	m.leave(seen)
+	return order
+}
+
+// leave marks nodes that are connected no more.
+func (m *Manager) leave(seen map[*node]bool) {
+	for _, g := range slices.Sorted(maps.Keys(m.nodes)) {
+		n := m.nodes[g]
+		if seen[n] {
+			continue
+		}
+		if !n.gone && n.asked && !m.heavy || n.gone && m.snapshot != nil && m.snapshot.Fabric.Node(g) != topo.None {
+			m.infof("discover", "%s left the subnet", n.name())
+			m.changed = true
+		}
+		n.gone, n.asked = true, false
+		for i := range n.ports {
+			n.ports[i].disconnect()
+		}
+	}
+}
+
+// missing notes who is there and can't be managed.
+func (m *Manager) missing(reached []*node) {
+	for _, n := range reached {
+		if n.silent != "" {
+			m.problem(n.name() + " " + n.silent)
+			continue
+		}
+		for i := range n.ports {
+			p := &n.ports[i]
+			switch {
+			case p.dead && p.up():
+				m.problem("a node behind " + p.name() + " does not answer")
+				m.probes = append(m.probes, p)
+			case p.peer != nil && p.info == nil:
+				m.problem(p.name() + " does not tell its state")
+			}
+		}
+	}
+}
+
+// managed reports whether a node takes part: it was read in full.
+func managed(n *node) bool {
+	if n.silent != "" || n.gone {
+		return false
+	}
+	if n.isSwitch() {
+		return n.sw != nil && n.ports[0].info != nil
+	}
+	return true
+}
+
+// assignLIDs gives every end port its LIDs.
+func (m *Manager) assignLIDs(reached []*node) {
+	var wants []lid.Want
+	for _, p := range endPorts(reached) {
+		w := lid.Want{GUID: p.guid, Have: p.info.LID()}
+		if !p.n.isSwitch() {
+			w.LMC = m.cfg.LMC
+		}
+		if m.cfg.ReassignLIDs && !m.master || p.info.LMC() != w.LMC {
+			w.Have = 0
+		}
+		wants = append(wants, w)
+	}
+	notes, err := m.cfg.LIDs.Assign(wants)
+	for _, n := range notes {
+		m.infof("lid", "%s", n)
+	}
+	if err != nil {
+		m.errorf("6007", "lid", "%v", err)
+		m.problem(err.Error())
+	}
+}
+
+// endPorts lists the end ports that are managed, in the order of nodes.
+func endPorts(nodes []*node) (ports []*port) {
+	for _, n := range nodes {
+		if !managed(n) {
+			continue
+		}
+		for i := range n.ports {
+			if p := &n.ports[i]; p.end() && p.info != nil && p.guid != 0 && (p.num == 0 || p.peer != nil || p.up()) {
+				ports = append(ports, p)
+			}
+		}
+	}
+	return ports
+}
+
+// build makes the fabric of what was found.
+func (m *Manager) build(reached []*node) {
+	f := &topo.Fabric{}
+	id := make(map[*node]int32, len(reached))
+	for _, n := range reached {
+		if !managed(n) {
+			continue
+		}
+		i, err := f.AddNode(topo.Node{
+			GUID: n.guid(), SystemGUID: n.info.SystemImageGUID(), Type: topo.NodeType(n.info.NodeType()), NumPorts: n.info.NumPorts(),
+			Desc: n.desc, VendorID: n.info.VendorID(), DeviceID: n.info.DeviceID(), Revision: n.info.Revision(),
+		})
+		if err != nil {
+			m.problem(err.Error())
+			continue
+		}
+		id[n] = i
+		m.buildPorts(f, n, i)
+	}
+	for n, i := range id {
+		for j := range n.ports {
+			p := &n.ports[j]
+			if p.peer == nil || p.info == nil || p.peer.info == nil {
+				continue
+			}
+			if k, ok := id[p.peer.n]; ok {
+				a, b := f.Port(i, p.num), f.Port(k, p.peer.num)
+				if f.Ports[a].Peer == topo.None && f.Ports[b].Peer == topo.None {
+					_ = f.Connect(a, b) // cannot fail: neither has a link, and no port is its own peer
+				}
+			}
+		}
+	}
+	m.fabric = f
+}
+
+func (m *Manager) buildPorts(f *topo.Fabric, n *node, i int32) {
+	ports := f.NodePorts(i)
+	for j := range n.ports {
+		p, q := &n.ports[j], &ports[j]
+		q.GUID = p.guid
+		if n.isSwitch() {
+			q.GUID = n.ports[0].guid
+		}
+		if p.info == nil {
+			continue
+		}
+		q.State = p.info.PortState()
+		q.Width, q.Speed, q.SpeedExt = p.info.LinkWidthActive(), p.info.LinkSpeedActive(), p.info.LinkSpeedExtActive()
+		q.CapMask = uint32(p.info.CapabilityMask())
+		q.MTU, q.VLs = m.linkMTU(p), vlCount(m.linkVLs(p))
+		if !p.end() {
+			continue
+		}
+		if r, ok := m.cfg.LIDs.Get(p.guid); ok && p.guid != 0 {
+			q.LID = r.Min
+			q.LMC = uint8(log2(r.Size()))
+		}
+	}
+}
+
+func log2(n int) (k int) {
+	for n > 1 {
+		n >>= 1
+		k++
+	}
+	return k
+}
+
+// linkMTU returns the MTU that both ends of p's link can take.
+func (m *Manager) linkMTU(p *port) ib.MTU {
+	mtu := p.info.MTUCap()
+	if p.peer != nil && p.peer.info != nil {
+		mtu = min(mtu, p.peer.info.MTUCap())
+	}
+	return mtu
+}
+
+// linkVLs returns the OperationalVLs of p's link, in their encoding.
+func (m *Manager) linkVLs(p *port) uint8 {
+	vls := min(max(1, p.info.VLCap()), m.cfg.MaxOpVLs)
+	if p.peer != nil && p.peer.info != nil {
+		vls = min(vls, max(1, p.peer.info.VLCap()))
+	}
+	return vls
+}
+
+// vlCount decodes OperationalVLs (IBA 14.2.5.6).
+func vlCount(enc uint8) uint8 {
+	if enc == 0 || enc > 5 {
+		return 1
+	}
+	return [...]uint8{1, 2, 4, 8, 15}[enc-1]
+}
+
+// routeAll routes the fabric, unless the last routing still fits: hosts that
+// left need no change of any table.
+func (m *Manager) routeAll() {
+	g := topo.NewGraph(m.fabric)
+	if g.Switches() == 0 {
+		m.routing = nil
+		return
+	}
+	if m.routing != nil && covers(m.routing.Graph, g) {
+		return
+	}
+	o := m.cfg.Routing
+	o.Lanes = laneLimit(g)
+	r, err := route.Compute(g, m.cfg.Engines, o)
+	if err != nil {
+		m.errorf("6010", "route", "%v", err)
+		m.problem(err.Error())
+		return
+	}
+	m.tellRouting(r)
+	m.routing = r
+}
+
+func (m *Manager) tellRouting(r *route.Result) {
+	for _, why := range r.Refused {
+		m.errorf("6011", "route", "%v", why)
+	}
+	if len(r.Refused) > 0 {
+		m.errorf("6012", "route", "the subnet is routed by %s instead", r.Engine)
+	}
+	if err := r.Report.Err(); err != nil {
+		m.errorf("6013", "route", "%v", err)
+		m.problem(err.Error())
+	}
+	for _, n := range r.Notes {
+		m.infof("route", "%s: %s", r.Engine, n)
+	}
+	m.infof("route", "%s tables configured on all switches: %v", r.Engine, r.Report)
+}
+
+// laneLimit returns the number of VLs that every link between switches has.
+func laneLimit(g *topo.Graph) int {
+	least := uint8(route.MaxLanes)
+	for e := range g.To {
+		p := g.Fabric.Port(g.Node[g.From[e]], g.Port[e])
+		least = min(least, max(1, g.Fabric.Ports[p].VLs))
+	}
+	return int(least)
+}
+
+// covers reports whether the routing of old is one of g as well: the same
+// switches and links, and no LID that old has not, at another place, or of
+// switches.
+func covers(old, g *topo.Graph) bool {
+	if !slices.Equal(old.GUID, g.GUID) || !slices.Equal(old.To, g.To) || !slices.Equal(old.Port, g.Port) || !slices.Equal(old.First, g.First) {
+		return false
+	}
+	for _, d := range g.Dests {
+		i, ok := slices.BinarySearchFunc(old.Dests, d.LID, func(o topo.Dest, l ib.LID) int { return cmp.Compare(o.LID, l) })
+		if !ok || old.Dests[i].Switch != d.Switch || old.Dests[i].Port != d.Port {
+			return false
+		}
+	}
+	return true
+}
