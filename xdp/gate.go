@@ -3,6 +3,8 @@ package xdp
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/urxe/urxe/internal/clock"
 )
 
 // gate keeps Close out while the socket's owner touches mapped memory, and the
@@ -28,8 +30,8 @@ func (g *gate) shut() { g.state.Or(gateShut) }
 // drain waits until the owner is outside of a shut gate, at most for d, and
 // reports whether it is.
 func (g *gate) drain(d time.Duration) bool {
-	for end := time.Now().Add(d); g.state.Load()&gateBusy != 0; time.Sleep(20 * time.Microsecond) {
-		if time.Now().After(end) {
+	for end := clock.Now().Add(d); g.state.Load()&gateBusy != 0; time.Sleep(20 * time.Microsecond) {
+		if clock.Now() > end {
 			return false
 		}
 	}

@@ -12,6 +12,9 @@ const (
 	sizeofMmapOffsets = unsafe.Sizeof(unix.XDPMmapOffsets{})
 )
 
+// What is unsafe here is the view of mapped memory, which the kernel shares, as
+// ring indices and entries. It lives until teardown unmaps it.
+
 // mapUMEM maps anonymous memory for a UMEM. Registration pins and so populates
 // it. Huge pages spare TLB misses where they are to be had.
 func mapUMEM(size int) ([]byte, error) {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/internal/clock"
 )
 
 // failStep, set by tests, makes a step of Open fail.
@@ -188,9 +190,9 @@ func (s *Socket) bind() error {
 // wants, for as long as the kernel may need to release it.
 func retryBusy(f func() error, unheld func() bool) error {
 	pause := time.Millisecond
-	for end := time.Now().Add(releaseTime); ; pause = min(2*pause, 50*time.Millisecond) {
+	for end := clock.Now().Add(releaseTime); ; pause = min(2*pause, 50*time.Millisecond) {
 		err := f()
-		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) || !unheld() {
+		if !errors.Is(err, unix.EBUSY) || clock.Now() > end || !unheld() {
 			return err
 		}
 		time.Sleep(pause)

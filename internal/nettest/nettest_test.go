@@ -96,6 +96,7 @@ func TestPair(t *testing.T) {
 			c := c.filled()
 			for i, e := range p.Ends {
 				checkEnd(t, e, c)
+				checkOffloads(t, e, c.Offloads)
 				for _, a := range []netip.Addr{p.Ends[1-i].V4, p.Ends[1-i].V6, p.Ends[1-i].LL.WithZone(fmt.Sprint(e.Index))} {
 					reach(t, e, p.Ends[1-i], a)
 				}
@@ -151,6 +152,19 @@ func checkEnd(t *testing.T, e *End, c Config) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func checkOffloads(t *testing.T, e *End, on bool) {
+	t.Helper()
+	out, err := e.NS.Output("ethtool", "-k", e.Name)
+	if err != nil {
+		SkipOrFail(t, "ethtool, to see the offloads")
+	}
+	for _, what := range []string{"tx-checksumming", "tx-tcp-segmentation", "generic-segmentation-offload"} {
+		if want := fmt.Sprintf("%s: %s", what, map[bool]string{true: "on", false: "off"}[on]); !strings.Contains(string(out), want) {
+			t.Errorf("not %q: %s", want, out)
+		}
 	}
 }
 

@@ -1,41 +1,53 @@
 package nettest
 
-// The one ioctl that netlink has no message for. Unsafe for its pointer.
-
 import (
 	"fmt"
-	"runtime"
-	"unsafe"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// offloads turns checksum, scatter-gather and segmentation offload of an
-// interface on or off, on a thread in its namespace.
-func offloads(ifname string, on bool) error {
-	if on {
-		return nil // as a new veth has it
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+// Of linux/ethtool_netlink.h, where x/sys/unix lacks them.
+const (
+	ethtoolVersion = 1
+	bitsetBits     = 3
+	bitsetBitsBit  = 1
+	bitsetBitName  = 2
+	featuresWanted = 3
+	headerDevName  = 2
+	featuresHeader = 1
+	msgFeaturesSet = 12
+)
+
+// unwanted are the features of a veth that leave checksums or segments to a NIC
+// that isn't there.
+var unwanted = []string{
+	"tx-checksum-ip-generic", "tx-checksum-sctp", "tx-generic-segmentation", "tx-tcp-segmentation",
+	"tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation",
+}
+
+// offloadsOff makes the kernel finish the checksums and the segments of what it
+// sends on an interface, on a thread in its namespace.
+func offloadsOff(ifname string) error {
+	family, err := netlink.GenlFamilyGet("ethtool")
 	if err != nil {
-		return err
+		return fmt.Errorf("find the kernel's ethtool (CONFIG_ETHTOOL_NETLINK): %w", err)
 	}
-	defer unix.Close(fd)
-	// Segmentation first: it depends on checksums.
-	for _, cmd := range []uint32{unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO, unix.ETHTOOL_STXCSUM} {
-		value := struct{ cmd, data uint32 }{cmd, 0}
-		var req struct {
-			name [unix.IFNAMSIZ]byte
-			data unsafe.Pointer
-			_    [16]byte // struct ifreq is longer than the pointer
-		}
-		copy(req.name[:len(req.name)-1], ifname)
-		req.data = unsafe.Pointer(&value)
-		_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
-		runtime.KeepAlive(&value)
-		if e != 0 && e != unix.EOPNOTSUPP {
-			return fmt.Errorf("ethtool command %#x on %s: %w", cmd, ifname, e)
-		}
+	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
+	req.AddData(&nl.Genlmsg{Command: msgFeaturesSet, Version: ethtoolVersion})
+	header := nl.NewRtAttr(unix.NLA_F_NESTED|featuresHeader, nil)
+	header.AddRtAttr(headerDevName, nl.ZeroTerminated(ifname))
+	wanted := nl.NewRtAttr(unix.NLA_F_NESTED|featuresWanted, nil)
+	bits := wanted.AddRtAttr(unix.NLA_F_NESTED|bitsetBits, nil)
+	for _, name := range unwanted {
+		bit := bits.AddRtAttr(unix.NLA_F_NESTED|bitsetBitsBit, nil)
+		bit.AddRtAttr(bitsetBitName, nl.ZeroTerminated(name)) // without a value: off
+	}
+	req.AddData(header)
+	req.AddData(wanted)
+	if _, err := req.Execute(unix.NETLINK_GENERIC, 0); err != nil {
+		return fmt.Errorf("turn off the offloads of %s: %w", ifname, err)
 	}
 	return nil
 }

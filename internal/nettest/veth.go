@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/internal/clock"
 )
 
 // Config says what a Pair is like. The zero value is a veth pair of one queue
@@ -113,7 +115,7 @@ func (p *Pair) awaitUp() error {
 
 func awaitUp(ns *NS, ifname string) error {
 	return ns.Do(func() error {
-		for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for end := clock.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			l, err := netlink.LinkByName(ifname)
 			if err != nil {
 				return fmt.Errorf("%s: %w", ifname, err)
@@ -121,7 +123,7 @@ func awaitUp(ns *NS, ifname string) error {
 			if l.Attrs().OperState == netlink.OperUp {
 				return nil
 			}
-			if time.Now().After(end) {
+			if clock.Now() > end {
 				return fmt.Errorf("%s does not come up: it is %v", ifname, l.Attrs().OperState)
 			}
 		}
@@ -189,16 +191,23 @@ func makeBridge(ports []string, c Config) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if err := errors.Join(netlink.LinkSetMaster(l, br), offloads(name, c.Offloads), netlink.LinkSetUp(l)); err != nil {
+		if err := errors.Join(netlink.LinkSetMaster(l, br), c.offloads(name), netlink.LinkSetUp(l)); err != nil {
 			return fmt.Errorf("bridge port %s: %w", name, err)
 		}
 	}
 	return up(BridgeName)
 }
 
+func (c Config) offloads(ifname string) error {
+	if c.Offloads {
+		return nil // as a new veth has them
+	}
+	return offloadsOff(ifname)
+}
+
 // configure gives an end its addresses and sets it up, on a thread in its namespace.
 func (e *End) configure(i int, c Config) error {
-	if err := offloads(e.Name, c.Offloads); err != nil {
+	if err := c.offloads(e.Name); err != nil {
 		return err
 	}
 	l, err := netlink.LinkByName(e.Name)
