@@ -162,3 +162,19 @@ func TestCloseEndsTheHelper(t *testing.T) {
 	}
 	awaitGoroutines(t, before)
 }
+
+// A call that begins when the watchdog is about to rest either sees that it
+// rests and wakes it, or is seen.
+func TestWatchdogRestsOnlyWhenIdle(t *testing.T) {
+	h := &helper{}
+	h.state.Store(2)
+	h.ticking.Store(true)
+	if !h.rest(2) || h.ticking.Load() {
+		t.Error("the watchdog of an idle helper doesn't rest")
+	}
+	h.state.Store(3)
+	h.ticking.Store(true) // as the worker saw it
+	if h.rest(2) || !h.ticking.Load() {
+		t.Error("the watchdog rests though a call has begun")
+	}
+}

@@ -56,30 +56,36 @@ func (op *Op) access(m []byte) bool {
 
 // scatterTail stores the last unit of bytes by one store, after the others.
 func (op *Op) scatterTail(m []byte) {
+	var joined [8]byte
 	unit := tailUnit(uint64(uintptr(unsafe.Pointer(&m[0]))), len(m))
-	head := len(m) - unit
-	var last [8]byte
-	a, b := op.Frag[0], op.Frag[1]
-	if len(a) > head {
-		n := copy(last[:], a[head:])
-		copy(last[n:], b)
-		a = a[:head]
-	} else {
-		b0 := head - len(a)
-		copy(last[:], b[b0:])
-		b = b[:b0]
-	}
+	a, b, last := cutTail(op.Frag[0], op.Frag[1], unit, &joined)
 	copy(m, a)
-	copy(m[len(a):head], b)
-	p := unsafe.Pointer(&m[head])
+	if len(b) > 0 {
+		copy(m[len(a):], b)
+	}
+	p := unsafe.Pointer(&m[len(m)-unit])
 	switch unit {
 	case 8:
-		storeTail64((*uint64)(p), binary.NativeEndian.Uint64(last[:]))
+		storeTail64((*uint64)(p), binary.NativeEndian.Uint64(last))
 	case 4:
-		storeTail32((*uint32)(p), binary.NativeEndian.Uint32(last[:]))
+		storeTail32((*uint32)(p), binary.NativeEndian.Uint32(last))
 	default:
 		storeTail8((*uint8)(p), last[0])
 	}
+}
+
+// cutTail cuts the last n bytes off two fragments. Where they come from both,
+// they are joined in buf.
+func cutTail(a, b []byte, n int, buf *[8]byte) (head, head2, tail []byte) {
+	switch {
+	case len(b) == 0:
+		return a[:len(a)-n], nil, a[len(a)-n:]
+	case len(b) >= n:
+		return a, b[:len(b)-n], b[len(b)-n:]
+	}
+	cut := len(a) - (n - len(b))
+	copy(buf[copy(buf[:], a[cut:]):], b)
+	return a[:cut], nil, buf[:n]
 }
 
 // tailUnit is how many of the n bytes at addr land last and as one. Programs

@@ -36,10 +36,11 @@ func (m *MR) Addr(va uint64) uint64 { return m.addr + (va - m.IOVA) }
 func (m *MR) Bytes() []byte { return m.local }
 
 // contains reports whether [va, va+n) lies in the region. An empty range may
-// lie at its end. No sum is formed that could wrap around.
+// lie at its end. No sum is formed that could wrap around; below the region,
+// off exceeds any Length, as no region reaches the top of the address space.
 func (m *MR) contains(va, n uint64) bool {
 	off := va - m.IOVA
-	return va >= m.IOVA && off <= m.Length && n <= m.Length-off
+	return off <= m.Length && n <= m.Length-off
 }
 
 // Space is memory that regions are registered in: a *Bytes or a *Process.
