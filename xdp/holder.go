@@ -37,7 +37,7 @@ func describeProgram(ifindex int, id uint32) string {
 		}
 		p.Close()
 	}
-	if l, ok := linkOf(ifindex); ok {
+	if l, ok := linkOf(ifindex, id); ok {
 		s += fmt.Sprintf(", attached by link %d", l)
 	}
 	if who := programHolders(ifindex, id); len(who) > 0 {
@@ -46,8 +46,9 @@ func describeProgram(ifindex int, id uint32) string {
 	return s
 }
 
-// linkOf finds the bpf_link that attaches a program to an interface.
-func linkOf(ifindex int) (link.ID, bool) {
+// linkOf finds the bpf_link that attaches program id to an interface. The index
+// alone won't do: each network namespace counts its own.
+func linkOf(ifindex int, id uint32) (link.ID, bool) {
 	it := new(link.Iterator)
 	defer it.Close()
 	for it.Next() {
@@ -55,7 +56,7 @@ func linkOf(ifindex int) (link.ID, bool) {
 		if err != nil {
 			continue
 		}
-		if x := info.XDP(); x != nil && int(x.Ifindex) == ifindex {
+		if x := info.XDP(); x != nil && int(x.Ifindex) == ifindex && uint32(info.Program) == id {
 			return info.ID, true
 		}
 	}
@@ -65,7 +66,7 @@ func linkOf(ifindex int) (link.ID, bool) {
 // programHolders names the processes that hold the link of an interface's
 // program, or else the program itself.
 func programHolders(ifindex int, id uint32) []string {
-	if l, ok := linkOf(ifindex); ok {
+	if l, ok := linkOf(ifindex, id); ok {
 		return holders(func(dir, fd string) bool { return fdinfoHas(dir, fd, fmt.Sprintf("link_id:\t%d\n", l)) })
 	}
 	return holders(func(dir, fd string) bool { return fdinfoHas(dir, fd, fmt.Sprintf("prog_id:\t%d\n", id)) })

@@ -410,8 +410,13 @@ func TestMain(m *testing.M) {
 // A process that holds the interface is named to the next one that wants it;
 // kill -9 of it leaves nothing, and the next Open works at once.
 func TestKilledHolder(t *testing.T) {
+	// An interface of the same index in another namespace has another holder.
+	other := newLab(t, nettest.Config{}, few)
 	l := nettest.New(t, nettest.Config{Queues: 2})
 	e := l.Ends[0]
+	if e.Index != other.Ends[0].Index {
+		t.Fatalf("index %d and %d", e.Index, other.Ends[0].Index)
+	}
 	for range 3 {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), childEnv+"="+e.Name)

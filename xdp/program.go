@@ -109,7 +109,7 @@ func occupied(ifname string) bool {
 	if err != nil || !dev.attached {
 		return false
 	}
-	_, linked := linkOf(dev.index)
+	_, linked := linkOf(dev.index, dev.progID)
 	return !linked || len(programHolders(dev.index, dev.progID)) > 0
 }
 
