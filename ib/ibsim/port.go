@@ -12,6 +12,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/internal/inbox"
 	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/internal/clock"
 )
 
 // ctlTimeout is how long the simulator may take to answer a control message:
@@ -113,7 +114,7 @@ func (p *Port) askGUID() error {
 		if err := p.write(&ask); err != nil {
 			return err
 		}
-		if err := p.socks.data.SetReadDeadline(time.Now().Add(guidTimeout)); err != nil {
+		if err := p.socks.data.SetReadDeadline(clock.Wall().Add(guidTimeout)); err != nil {
 			return err
 		}
 		for n, err := p.socks.data.Read(b[:]); err == nil; n, err = p.socks.data.Read(b[:]) {
@@ -135,7 +136,7 @@ func (p *Port) control(t ctlType, data []byte) ([]byte, error) {
 	defer p.ctlMu.Unlock()
 	var b [ctlSize]byte
 	putCtl(&b, p.client, t, data)
-	if err := p.socks.ctl.SetDeadline(time.Now().Add(ctlTimeout)); err != nil {
+	if err := p.socks.ctl.SetDeadline(clock.Wall().Add(ctlTimeout)); err != nil {
 		return nil, err
 	}
 	if _, err := p.socks.ctl.Write(b[:]); err != nil {

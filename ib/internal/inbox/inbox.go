@@ -82,6 +82,18 @@ func (b *Inbox) Deliver(p *mad.Packet) {
 	b.push(p)
 }
 
+// Put takes a packet that something else has matched with its request;
+// unsolicited ones are dropped when the queue is full.
+func (b *Inbox) Put(p *mad.Packet, unsolicited bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if unsolicited && b.n >= b.limit {
+		b.dropped++
+		return
+	}
+	b.push(p)
+}
+
 func (b *Inbox) push(p *mad.Packet) {
 	if b.n == len(b.ring) {
 		b.grow()
