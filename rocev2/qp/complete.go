@@ -77,7 +77,7 @@ func (q *QP) failOldest(status WCStatus) {
 // is complete.
 func (q *QP) checkDrained() {
 	r := &q.req
-	if q.state != SQD || !q.attr.SQDAsyncNotify || r.drained || r.committed != r.high || q.inMessage() {
+	if q.state != SQD || r.drained || r.committed != r.high || q.inMessage() {
 		return
 	}
 	r.drained = true

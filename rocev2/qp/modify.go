@@ -104,7 +104,9 @@ func (q *QP) enter(to State, now clock.Time) {
 		q.resp.start(q.attr.RQPSN)
 	case from == RTR && to == RTS:
 		q.req.start(q.attr.SQPSN, &q.attr)
-	case to == SQD:
+	case to == SQD && from == RTS:
+		q.req.drained = !q.attr.SQDAsyncNotify // each transition asks anew
+		q.attr.SQDAsyncNotify = false
 		q.checkDrained()
 	}
 }

@@ -74,6 +74,9 @@ func (q *QP) handleRNR(code uint8, now clock.Time, b *mem.Batch) wire.Verdict {
 		}
 		r.rnrRetries--
 	}
+	// The peer is there: what was lost before no longer counts, or a receiver
+	// that takes its time would end a connection that RNR retry 7 keeps for ever.
+	r.retries = q.attr.RetryCnt
 	q.rewind("RNR NAK")
 	r.nakAt = noNAK
 	r.rnrUntil = now.Add(RNRTimeout(code))

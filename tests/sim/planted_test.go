@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// planted are faults of the kinds that transports are known for. Each is put
+// into a copy of the source, and the simulator has to find it.
+var planted = []struct{ name, file, from, to string }{
+	{"an ACK before the write", "qp/responder.go",
+		"	op := b.Add()\n	op.Owner, op.Note = q, note\n	op.Note.Flags |= flagEnd\n	if p.Len > 0 {",
+		"	op := b.Add()\n	op.Owner, op.Note = q, note\n	op.Note.Flags |= flagEnd\n" +
+			"	if p.AckReq && i.Place.Ends() && p.PSN%8 == 3 {\n		p.Len = 0 // acknowledged, and not written yet\n	}\n	if p.Len > 0 {"},
+	{"a duplicate WRITE is written again", "qp/respond.go",
+		"	case wire.OpSend, wire.OpWrite:\n		q.resp.ackOwed = true\n",
+		"	case wire.OpSend, wire.OpWrite:\n		q.resp.ackOwed = true\n		if p.Opcode == wire.RCWriteOnly && p.Len > 0 {\n" +
+			"			if mr := q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, uint64(p.Len), 0); mr != nil {\n" +
+			"				copy(mr.Bytes()[p.VA-mr.IOVA:], p.Payload[0])\n			}\n		}\n"},
+	{"an atomic run twice", "qp/respond.go",
+		"	case wire.OpCompareSwap, wire.OpFetchAdd:\n		return q.duplicateAtomic(p)",
+		"	case wire.OpCompareSwap, wire.OpFetchAdd:\n		if mr := q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, 8, 0); mr != nil && mr.Bytes() != nil {\n" +
+			"			mr.Bytes()[p.VA-mr.IOVA]++\n		}\n		return q.duplicateAtomic(p)"},
+	{"the ICRC isn't checked", "wire/parse.go", "if got, want := ICRC(p); got != want {", "if got, want := ICRC(p); got != want && false {"},
+	{"a PSN compare off by one", "qp/responder.go", "case d < 0:\n		return q.duplicate(p)", "case d < -1:\n		return q.duplicate(p)"},
+	{"a READ resumed at the wrong address", "qp/requester.go",
+		"h.RKey, h.VA, h.Imm = w.RKey, w.RemoteAddr+off, w.Imm", "h.RKey, h.VA, h.Imm = w.RKey, w.RemoteAddr, w.Imm"},
+	{"a READ response put at the wrong place", "qp/ack.go",
+		"q.scatter(t, index*uint64(q.mtu), p.Len, p.Payload, &note, b)",
+		"q.scatter(t, (index&^1)*uint64(q.mtu), p.Len, p.Payload, &note, b)"},
+	{"a lost flush completion", "qp/complete.go",
+		"	for r.oldest != r.tail {\n		q.completeRequest(WRFlushErr)\n	}\n	for r.cur",
+		"	for r.tail-r.oldest > 1 {\n		q.completeRequest(WRFlushErr)\n	}\n	for r.oldest != r.tail {\n		r.oldest++\n		q.cfg.SQ.Retire()\n	}\n	for r.cur"},
+	{"an ACK past a READ completes it", "qp/ack.go", "		if t.responds() {\n			to = max(t.first, r.una)\n			break\n		}\n", ""},
+	{"a receive completed twice", "qp/responder.go",
+		"	if n.Flags&flagReceive != 0 {\n		q.received(n)\n	}", "	if n.Flags&flagReceive != 0 {\n		q.received(n)\n		if n.PSN%64 == 5 && r.head != r.tail {\n			q.received(n)\n		}\n	}"},
+	{"no retry after a timeout", "qp/retry.go", "	q.rewind(\"timeout\")\n", "	q.trace(\"timeout\", q.psnOf(r.una))\n"},
+	{"the fence is ignored", "qp/requester.go", "case t.wqe.Flags&Fence != 0 && r.rdAtomics > 0:", "case t.wqe.Flags&Fence != 0 && r.rdAtomics > 99:"},
+	{"the last packet of a message cut short", "qp/requester.go",
+		"return int(min(t.length-off, uint64(q.mtu)))", "return int(min(t.length-off, uint64(q.mtu)) &^ 1)"},
+	{"an immediate of the message before", "qp/responder.go", "c.Flags, c.Imm = WCWithImm, n.X", "c.Flags, c.Imm = WCWithImm, n.X&^1"},
+}
+
+// TestPlantedFaults builds the simulator with each fault in turn. The source
+// itself isn't touched: the compiler gets an overlay.
+func TestPlantedFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the simulator once per fault")
+	}
+	for _, f := range planted {
+		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
+			bin := build(t, f.file, f.from, f.to)
+			out, err := exec.Command(bin, "-test.run=^TestSeeds$", "-seeds=1000").CombinedOutput()
+			if err == nil {
+				t.Fatalf("1000 seeds have not found it")
+			}
+			if !strings.Contains(string(out), "violation") && !strings.Contains(string(out), "panic") {
+				t.Fatalf("the run failed for another reason: %v\n%s", err, out)
+			}
+			t.Logf("%.300s", out[strings.Index(string(out), "seed ")+0:])
+		})
+	}
+}
+
+// build makes the test binary with from replaced by to in a file of rocev2.
+func build(t *testing.T, file, from, to string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", "rocev2", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), from); n != 1 {
+		t.Fatalf("%s has %d places to plant the fault, want 1: bring the test up to date", file, n)
+	}
+	dir := t.TempDir()
+	changed, overlay, bin := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "sim.test")
+	write(t, changed, []byte(strings.Replace(string(source), from, to, 1)))
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, overlay, list)
+	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", bin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,56 @@
+package sim
+
+import (
+	"flag"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+var (
+	seeds   = flag.Int("seeds", 200, "how many seeds to run")
+	first   = flag.Uint64("seed", 1, "the first seed")
+	verbose = flag.Bool("verbose", false, "print every packet and what the QPs do; for one seed")
+)
+
+// TestSeeds runs the simulation of each seed.
+func TestSeeds(t *testing.T) {
+	t.Logf("seeds %d to %d; a failing one runs alone with -seed=N -seeds=1", *first, *first+uint64(*seeds)-1)
+	total := NewCoverage()
+	var mu sync.Mutex
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	var all Result
+	least := 1 << 30
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			c := NewCoverage()
+			c.Verbose = *verbose
+			for i := next.Add(1) - 1; i < int64(*seeds) && !t.Failed(); i = next.Add(1) - 1 {
+				res, err := Run(*first+uint64(i), c)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				all.Posts, all.Packets = all.Posts+res.Posts, all.Packets+res.Packets
+				least = min(least, res.Posts)
+				if res.QPs < 4 {
+					t.Errorf("seed %d has %d QPs, want at least 4", *first+uint64(i), res.QPs)
+				}
+				mu.Unlock()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			total.Merge(c)
+		})
+	}
+	wg.Wait()
+	t.Logf("%d work requests (at least %d a seed), %d packets\n%s", all.Posts, least, all.Packets, total)
+	if t.Failed() || *seeds < 200 {
+		return
+	}
+	for _, m := range total.Missing() {
+		t.Errorf("no run met: %s", m)
+	}
+}
