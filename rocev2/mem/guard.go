@@ -6,8 +6,10 @@ import (
 )
 
 // DefaultLimit is how long a batch waits for another process's memory unless
-// Guard says otherwise.
-const DefaultLimit = 100 * time.Millisecond
+// Guard says otherwise. It is meant to outlast what honest programs do to their
+// memory (a page comes from swap, a big process forks), and to end before the
+// peers of others lose patience: 8 timeouts of 67 ms, as many programs ask for.
+const DefaultLimit = 250 * time.Millisecond
 
 // Guard sets how long (up to a quarter more) the batch waits for one access to
 // another process's memory. Such memory can make the kernel wait without end,
