@@ -65,7 +65,8 @@ func BenchmarkFind(b *testing.B) {
 }
 
 // BenchmarkProcess1K reports the cost of a 1 KiB packet to and from another
-// process, alone and in bursts of 64, to one range and to scattered ones.
+// process, alone and in bursts of 64, to one range and to scattered ones; and
+// that of the bare system call, alone and for the burst.
 func BenchmarkProcess1K(b *testing.B) {
 	for name, limit := range modes {
 		b.Run(name, func(b *testing.B) {
@@ -88,15 +89,30 @@ func BenchmarkProcess1K(b *testing.B) {
 					batch.Run()
 				}
 			}
+			bare := func(packets int) func(int) {
+				call := newVMCall(64, false)
+				call.begin(mr.proc, true)
+				for k := range packets {
+					call.addBytes(c.addr+uint64(k)<<10, frag[k<<10:][:1024])
+				}
+				return func(i int) {
+					if i%64 == 0 {
+						call.do()
+					}
+				}
+			}
 			t := best(b,
 				burst(Scatter, 1, 0), burst(Scatter, 64, 1024), burst(Scatter, 64, 3000),
-				burst(Gather, 1, 0), burst(Gather, 64, 1024), burst(Gather, 64, 3000))
+				burst(Gather, 1, 0), burst(Gather, 64, 1024), burst(Gather, 64, 3000),
+				bare(1), bare(64))
 			per := func(ns float64, packets int) float64 { return ns * 1000 / 16 / float64(packets) }
 			for i, kind := range []string{"scatter", "gather"} {
 				b.ReportMetric(per(t[3*i], 1), kind+"-single-ns")
 				b.ReportMetric(per(t[3*i+1], 64), kind+"-burst-ns")
 				b.ReportMetric(per(t[3*i+2], 64), kind+"-scattered-ns")
 			}
+			b.ReportMetric(per(t[6], 1), "bare-single-ns")
+			b.ReportMetric(per(t[7], 64), "bare-burst-ns")
 		})
 	}
 }
