@@ -200,7 +200,7 @@ func (e *end) toRTS() error {
 	}
 	a := verbs.QPAttr{
 		Port: 1, Access: e.test.qpAccess(), PathMTU: pathMTU, DestQPN: ib.QPN(e.peer.QPN), RQPSN: ib.PSN(e.peer.PSN),
-		MaxRdAtomic: 16, MaxDestRdAtomic: 16, MinRNRTimer: timer, SQPSN: e.firstPSN(), Timeout: 18, RetryCnt: 2, RNRRetry: retry,
+		MaxRdAtomic: 16, MaxDestRdAtomic: 16, MinRNRTimer: timer, SQPSN: e.firstPSN(), Timeout: 16, RetryCnt: 7, RNRRetry: retry,
 		AV: verbs.AV{DGID: e.peer.GID, SGIDIndex: uint8(e.GIDIndex), HopLimit: 64, Port: 1},
 	}
 	for _, step := range []struct {

@@ -140,6 +140,22 @@ func (l *Lab) Command(ctx context.Context, name string, args ...string) *exec.Cm
 	return inNamespace(ctx, l.Namespace, name, args...)
 }
 
+// WaitListen waits until something in the lab's namespace listens on a TCP port.
+func (l *Lab) WaitListen(t testing.TB, port int) {
+	t.Helper()
+	for range 300 {
+		out, err := l.Command(t.Context(), "ss", "-Htln", "sport", "=", strconv.Itoa(port)).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out) > 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("nothing listens on TCP port %d", port)
+}
+
 func inNamespace(ctx context.Context, ns, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", ns, name}, args...)...)
 	cmd.WaitDelay = 5 * time.Second

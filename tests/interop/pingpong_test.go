@@ -1,0 +1,213 @@
+package interop
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/urxe/urxe/tests/interop/guest"
+)
+
+// pingpong is a run of ibv_rc_pingpong with urxe pingpong rc.
+type pingpong struct {
+	size, pathMTU, gid, iters int
+}
+
+func (p pingpong) String() string {
+	return fmt.Sprintf("%d bytes, path MTU %d, gid %d", p.size, p.pathMTU, p.gid)
+}
+
+// args are the options, which both programs have.
+func (p pingpong) args(device string) []string {
+	return []string{"-d", device, "-e", "-c", "-g", fmt.Sprint(p.gid), "-s", fmt.Sprint(p.size),
+		"-m", fmt.Sprint(p.pathMTU), "-n", fmt.Sprint(p.iters)}
+}
+
+const pingpongPort = 18515
+
+// bothWays runs p with urxe as the client and as the server of a guest.
+func (p pingpong) bothWays(t *testing.T, g *guest.Guest) {
+	t.Run(p.String()+", urxe is the client", func(t *testing.T) { p.toGuest(t, g) })
+	t.Run(p.String()+", urxe is the server", func(t *testing.T) { p.fromGuest(t, g) })
+}
+
+func (p pingpong) toGuest(t *testing.T, g *guest.Guest) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	server := g.Background(t, append([]string{"ibv_rc_pingpong"}, p.args(guest.Device)...)...)
+	g.WaitListen(t, pingpongPort)
+	client := startUrxe(ctx, t, g.Lab, append(p.args(guest.Iface), g.IP4))
+	out := client.wait(t)
+	r, err := server.Wait(ctx)
+	if err != nil || r.Status != 0 {
+		t.Errorf("ibv_rc_pingpong: status %d, %v\n%s", r.Status, err, r.Stderr)
+	}
+	p.compare(t, r.Stdout, out)
+}
+
+func (p pingpong) fromGuest(t *testing.T, g *guest.Guest) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	server := startUrxe(ctx, t, g.Lab, p.args(guest.Iface))
+	g.Lab.WaitListen(t, pingpongPort)
+	r, err := g.Exec(ctx, append([]string{"ibv_rc_pingpong"}, append(p.args(guest.Device), guest.HostIP4)...)...)
+	if err != nil || r.Status != 0 {
+		t.Errorf("ibv_rc_pingpong: status %d, %v\n%s", r.Status, err, r.Stderr)
+		cancel() // the server waits for it in vain
+	}
+	p.compare(t, server.wait(t), r.Stdout)
+}
+
+// What ibv_rc_pingpong prints: the addresses of both ends, and what was moved.
+var (
+	localAddress  = regexp.MustCompile(`(?m)^  local address:  (.*)$`)
+	remoteAddress = regexp.MustCompile(`(?m)^  remote address: (.*)$`)
+	total         = regexp.MustCompile(`(?m)^(\d+) bytes in [0-9.]+ seconds = [0-9.]+ Mbit/sec$`)
+	iterations    = regexp.MustCompile(`(?m)^(\d+) iters in [0-9.]+ seconds = [0-9.]+ usec/iter$`)
+)
+
+// compare checks that both ends saw the same connection and moved the same.
+func (p pingpong) compare(t *testing.T, server, client string) {
+	t.Helper()
+	for _, ends := range [][2]string{{server, client}, {client, server}} {
+		local, remote := find(t, localAddress, ends[0]), find(t, remoteAddress, ends[1])
+		if local != remote {
+			t.Errorf("one end is %q, the other sees %q", local, remote)
+		}
+		if got, want := find(t, total, ends[0]), fmt.Sprint(2*p.size*p.iters); got != want {
+			t.Errorf("%s bytes, want %s", got, want)
+		}
+		if got, want := find(t, iterations, ends[0]), fmt.Sprint(p.iters); got != want {
+			t.Errorf("%s iterations, want %s", got, want)
+		}
+	}
+}
+
+func find(t *testing.T, re *regexp.Regexp, text string) string {
+	t.Helper()
+	m := re.FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("no line like %s in\n%s", re, text)
+	}
+	return m[1]
+}
+
+// host is a urxe command that runs in the lab's namespace.
+type host struct {
+	out, errs bytes.Buffer
+	done      chan error
+}
+
+func startUrxe(ctx context.Context, t *testing.T, l *guest.Lab, args []string) *host {
+	t.Helper()
+	h := &host{done: make(chan error, 1)}
+	cmd := l.Command(ctx, urxe(t), append([]string{"pingpong", "rc"}, args...)...)
+	cmd.Stdout, cmd.Stderr = &h.out, &h.errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { h.done <- cmd.Wait() }()
+	return h
+}
+
+// wait returns what the command wrote, once it has ended.
+func (h *host) wait(t *testing.T) string {
+	t.Helper()
+	if err := <-h.done; err != nil {
+		t.Errorf("urxe pingpong rc: %v\n%s", err, h.errs.String())
+	}
+	return h.out.String()
+}
+
+// Every size of message from none to many packets, with every pad.
+func TestPingpongSizes(t *testing.T) {
+	for _, k := range guest.Kernels {
+		t.Run(string(k), func(t *testing.T) {
+			g := guest.Start(t, k, guest.Options{})
+			g.Lab.SetMTU(t, 1500)
+			for _, size := range []int{1, 2, 3, 4, 33, 1023, 1024, 1025, 4096, 5001, 32769, 65533, 65536} {
+				pingpong{size, 1024, guest.GIDIPv4, 20}.bothWays(t, g)
+			}
+		})
+	}
+}
+
+// Every path MTU, over either version of IP, at the link MTUs that people use.
+func TestPingpongPathMTUs(t *testing.T) {
+	for _, k := range guest.Kernels {
+		for _, c := range []struct {
+			linkMTU  int
+			pathMTUs []int
+		}{{1500, []int{256, 512, 1024}}, {4200, []int{1024, 2048, 4096}}, {9000, []int{512, 4096}}} {
+			t.Run(fmt.Sprintf("%s, link MTU %d", k, c.linkMTU), func(t *testing.T) {
+				g := guest.Start(t, k, guest.Options{MTU: c.linkMTU})
+				g.Lab.SetMTU(t, c.linkMTU)
+				for _, mtu := range c.pathMTUs {
+					pingpong{10001, mtu, guest.GIDIPv4, 10}.bothWays(t, g)
+					pingpong{10001, mtu, guest.GIDIPv6, 10}.bothWays(t, g)
+				}
+			})
+		}
+	}
+}
+
+// One in twenty packets is lost, on the way to the guest or from it.
+func TestPingpongLoss(t *testing.T) {
+	for _, k := range guest.Kernels {
+		for _, d := range []guest.Direction{guest.Ingress, guest.Egress} {
+			for _, gid := range []int{guest.GIDIPv4, guest.GIDIPv6} {
+				t.Run(fmt.Sprintf("%s, guest %s", k, d), func(t *testing.T) {
+					g := guest.Start(t, k, guest.Options{})
+					g.Lab.SetMTU(t, 1500)
+					g.Lose(t, d, 20)
+					pingpong{6001, 1024, gid, 100}.bothWays(t, g)
+					if n := g.Lost(t, d); n < 20 {
+						t.Errorf("only %d packets were lost", n)
+					}
+				})
+			}
+		}
+	}
+}
+
+// What passes the wire has the shape of a conversation between two rxe.
+func TestPingpongOnTheWire(t *testing.T) {
+	const iters = 10
+	for _, k := range guest.Kernels {
+		t.Run(string(k), func(t *testing.T) {
+			g := guest.Start(t, k, guest.Options{})
+			g.Lab.SetMTU(t, 1500)
+			c := g.Lab.Capture(t, "udp port 4791")
+			pingpong{4096, 1024, guest.GIDIPv4, iters}.toGuest(t, g)
+			rows := guest.Fields(t, c.Stop(), "ip.src", "infiniband.bth.opcode", "infiniband.bth.a")
+			for _, src := range []string{guest.HostIP4, g.IP4} {
+				checkShape(t, src, requestsFrom(rows, src), iters)
+			}
+		})
+	}
+}
+
+// requestsFrom lists the opcodes of the requests from an address, each with its
+// AckReq bit.
+func requestsFrom(rows [][]string, src string) (ops []string) {
+	for _, r := range rows {
+		if r[0] == src && r[1] != "17" { // 17: ACKNOWLEDGE
+			ops = append(ops, r[1]+" "+r[2])
+		}
+	}
+	return ops
+}
+
+// checkShape wants n messages of SEND FIRST, MIDDLE, MIDDLE, LAST, the last with
+// AckReq.
+func checkShape(t *testing.T, src string, ops []string, n int) {
+	t.Helper()
+	want := slices.Repeat([]string{"0 0", "1 0", "1 0", "2 1"}, n)
+	if !slices.Equal(ops, want) {
+		t.Errorf("from %s: opcode and AckReq %q, want %q", src, ops, want)
+	}
+}
