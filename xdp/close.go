@@ -65,7 +65,7 @@ func (s *Socket) releaseLate(packets []Packet) {
 	for k := range packets {
 		p := &packets[k]
 		for _, i := range p.frame[:p.n] {
-			if s.frames.isRX(i) && s.frames.move(i, ownReceived, ownKernel) {
+			if s.frames.isRX(i) && s.frames.move(i, ownReceived, ownFree) {
 				s.frames.rxHeld--
 			}
 		}

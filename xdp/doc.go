@@ -11,6 +11,10 @@
 //	RX frames   FILL ring ─► kernel ─► RX ring ─► Recv ─► the caller ─► Release ─► FILL ring
 //	TX frames   free list ─► Reserve ─► the caller ─► Send, Flush ─► TX ring ─► kernel ─► completion ring ─► free list
 //
+// The kernel's copying is a fifth quicker into memory that is in the cache. So
+// the FILL ring gets 1024 frames at first, and more of those that the queue has
+// when a backlog shows that a burst could use them up.
+//
 // Sharing one UMEM among the queues would save memory only if frames moved
 // between them, and then they would need locks.
 //

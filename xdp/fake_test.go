@@ -90,7 +90,7 @@ func newFake(rx, tx int, index uint32) (*Socket, *fakeKernel) {
 	s.frames.mem = make([]byte, (rx+tx)*frameSize)
 	k.mem = s.frames.mem
 	s.fill, s.comp, s.rx, s.tx = k.fill.producer(), k.comp.consumer(), k.rx.consumer(), k.tx.producer()
-	s.fillAll()
+	s.fillFirst()
 	return s, k
 }
 

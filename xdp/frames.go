@@ -29,7 +29,7 @@ func (p *Packet) Len() int { return len(p.Frag[0]) + len(p.Frag[1]) }
 type owner uint8
 
 const (
-	ownFree     owner = iota // TX: in the free list
+	ownFree     owner = iota // TX: in the free list; RX: spare
 	ownKernel                // RX: in FILL or RX ring; TX: in TX or completion ring
 	ownReceived              // RX: with the caller, between Recv and Release
 	ownReserved              // TX: with the caller, between Reserve and Send or Unreserve
@@ -41,15 +41,16 @@ type frames struct {
 	mem    []byte
 	owner  []owner
 	rx     uint32   // RX frames are [0, rx)
+	spare  []uint32 // RX frames that the kernel needs not have now
 	free   []uint32 // TX frames to be had, last in first out: the one in the cache first
 	rxHeld int      // RX frames with the caller
 	txHeld int      // TX frames with the caller
 }
 
 func newFrames(rx, tx uint32) frames {
-	f := frames{owner: make([]owner, rx+tx), rx: rx, free: make([]uint32, 0, tx)}
-	for i := range rx {
-		f.owner[i] = ownKernel
+	f := frames{owner: make([]owner, rx+tx), rx: rx, spare: make([]uint32, 0, rx), free: make([]uint32, 0, tx)}
+	for i := rx; i > 0; i-- {
+		f.spare = append(f.spare, i-1)
 	}
 	for i := rx + tx; i > rx; i-- {
 		f.free = append(f.free, i-1)

@@ -46,7 +46,7 @@ func openSocket(dev *device, queue int, cfg socketConfig) (*Socket, error) {
 		{"register UMEM", func() error { return umemReg(s.fd, s.frames.mem) }},
 		{"size rings", s.sizeRings},
 		{"map rings", s.mapRings},
-		{"fill", s.fillAll},
+		{"fill", s.fillFirst},
 		{"bind", s.bind},
 		{"read options", s.readOptions},
 	})
@@ -151,14 +151,15 @@ func (s *Socket) mapRings() error {
 	return nil
 }
 
-// fillAll gives the kernel all RX frames before bind: zero-copy drivers that
-// find none then leak or starve their own buffers.
-func (s *Socket) fillAll() error {
-	s.fill.room(s.cfg.rxFrames)
-	for i := range s.cfg.rxFrames {
-		s.fill.put(uint64(i) << frameShift)
+// fillFirst gives the kernel RX frames before bind: zero-copy drivers that find
+// none then leak or starve their own buffers. Such a driver wants all there are;
+// the kernel's copying is quicker into fewer, which stay in the cache.
+func (s *Socket) fillFirst() error {
+	s.depth = min(s.cfg.rxFrames, firstDepth)
+	if s.cfg.zerocopy {
+		s.depth = s.cfg.rxFrames
 	}
-	s.fill.publish()
+	s.fillUp()
 	return nil
 }
 

@@ -10,6 +10,7 @@ func (s *Socket) Recv(batch []Packet) int {
 		return 0
 	}
 	defer s.leave()
+	s.deepen(s.rx.avail(uint32(len(s.rx.ring))))
 	n, bytes := 0, 0
 	for n < len(batch) && s.rx.avail(1) > 0 {
 		if s.collect(s.rx.take()) {
@@ -20,7 +21,7 @@ func (s *Socket) Recv(batch []Packet) int {
 		}
 	}
 	s.rx.release()
-	s.fill.publish() // frames of dropped packets
+	s.fillUp() // with frames of dropped packets
 	if n > 0 {
 		s.stats.rxPackets.Add(uint64(n))
 		s.stats.rxBytes.Add(uint64(bytes))
@@ -42,6 +43,7 @@ func (s *Socket) collect(d unix.XDPDesc) (whole bool) {
 		s.skip = !last
 		return false
 	}
+	s.posted--
 	s.frames.rxHeld++
 	p := &s.partial
 	if s.skip || p.n == maxFrags {
@@ -73,16 +75,44 @@ func (s *Socket) drop() {
 	s.partial = Packet{}
 }
 
-// refill puts an RX frame on the FILL ring, which has room for all of them.
+// refill makes an RX frame ready for fillUp.
 func (s *Socket) refill(i uint32) {
-	if !s.frames.isRX(i) || !s.frames.move(i, ownReceived, ownKernel) {
+	if !s.frames.isRX(i) || !s.frames.move(i, ownReceived, ownFree) {
 		s.stats.misuse.Add(1)
 		return
 	}
 	s.frames.rxHeld--
 	s.frames.poison(i)
-	s.fill.room(1)
-	s.fill.put(uint64(i) << frameShift)
+	s.frames.spare = append(s.frames.spare, i)
+}
+
+// fillUp puts spare frames on the FILL ring, which has room for all of them, up
+// to the depth that the kernel is to have.
+func (s *Socket) fillUp() {
+	f := &s.frames
+	n := min(s.depth-min(s.posted, s.depth), uint32(len(f.spare)))
+	s.fill.room(n)
+	for range n {
+		i := f.spare[len(f.spare)-1]
+		f.spare = f.spare[:len(f.spare)-1]
+		f.owner[i] = ownKernel
+		s.fill.put(uint64(i) << frameShift)
+	}
+	s.posted += n
+	s.fill.publish()
+}
+
+// firstDepth is how many RX frames the kernel has at first: 4 MiB, which a
+// second-level cache may hold.
+const firstDepth = 1024
+
+// deepen doubles the depth when half of the frames that the kernel has wait in
+// the RX ring: the next burst could find none.
+func (s *Socket) deepen(waiting uint32) {
+	if waiting > s.depth/2 && s.depth < s.frames.rx {
+		s.depth = min(2*s.depth, s.frames.rx)
+		s.fillUp()
+	}
 }
 
 // Release gives received packets back, so that their frames receive again. It
@@ -100,5 +130,5 @@ func (s *Socket) Release(packets []Packet) {
 		}
 		*p = Packet{}
 	}
-	s.fill.publish()
+	s.fillUp()
 }

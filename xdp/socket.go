@@ -26,6 +26,9 @@ type Socket struct {
 	rx     consumer[unix.XDPDesc]
 	tx     producer[unix.XDPDesc]
 
+	depth  uint32 // how many RX frames the kernel is to have
+	posted uint32 // how many it has: on the FILL ring, in its hands, on the RX ring
+
 	partial Packet // a packet whose first frames came, and its last not yet
 	skip    bool   // dropping the rest of a packet of too many frames
 	sending bool   // the owner is between Reserve and Flush, and holds the gate

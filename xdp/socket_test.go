@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"runtime"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -125,8 +126,11 @@ func checkFrames(t *testing.T, s *Socket, k *fakeKernel, held []Packet) {
 	for _, f := range s.partial.frame[:s.partial.n] {
 		where[f]++
 	}
-	for _, f := range s.frames.free {
+	for _, f := range slices.Concat(s.frames.free, s.frames.spare) {
 		where[f]++
+	}
+	if n := s.fill.next - k.fill.cons + k.rx.prod - s.rx.next; s.posted != n {
+		t.Fatalf("the kernel has %d RX frames, the socket thinks %d", n, s.posted)
 	}
 	for i := k.tx.cons; i != s.tx.next; i++ {
 		add(k.tx.ring[i%uint32(len(k.tx.ring))].Addr)
@@ -141,6 +145,43 @@ func checkFrames(t *testing.T, s *Socket, k *fakeKernel, held []Packet) {
 		if n != 1 {
 			t.Fatalf("frame %d is in %d places", f, n)
 		}
+	}
+}
+
+// The kernel has few RX frames, which stay in the cache, until a backlog shows
+// that it needs more; the last of them is reached, and none gets lost.
+func TestFillDeepens(t *testing.T) {
+	s, k := newFake(4096, 64, 1<<32-77)
+	batch := make([]Packet, 64)
+	var serial, want uint32
+	for _, depth := range []int{1024, 2048, 4096, 4096} {
+		for range 5000 { // in step: no backlog
+			k.deliver(pattern(serial, 60))
+			serial++
+			if n := s.Recv(batch); n != 1 || !bytes.Equal(batch[0].Frag[0], pattern(want, 60)) {
+				t.Fatalf("%d packets", n)
+			}
+			want++
+			s.Release(batch[:1])
+		}
+		if n := k.fill.len(); n != depth {
+			t.Fatalf("%d frames on the FILL ring, want %d", n, depth)
+		}
+		for range depth/2 + 1 {
+			if !k.deliver(pattern(serial, 60)) {
+				t.Fatal("no frames")
+			}
+			serial++
+		}
+		for {
+			n := s.Recv(batch)
+			if n == 0 {
+				break
+			}
+			want += uint32(n)
+			s.Release(batch[:n])
+		}
+		checkFrames(t, s, k, nil)
 	}
 }
 
