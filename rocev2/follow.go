@@ -4,7 +4,8 @@ import "time"
 
 // OnChange sets the function that is called after addresses, routes, neighbours
 // or the link changed and paths have followed. It runs on a goroutine of the
-// Port, and delays the next change while it does.
+// Port, which must not be closed within it, and delays the next change while it
+// does.
 func (p *Port) OnChange(f func()) { p.onChange.Store(&f) }
 
 // noteChange is called by Net, on any goroutine.
@@ -30,11 +31,20 @@ func (p *Port) follow() {
 			if f := p.onChange.Load(); f != nil {
 				(*f)()
 			}
+			p.pause()
 		case <-retry.C:
 			if p.parked.Load() {
 				p.refresh()
 			}
 		}
+	}
+}
+
+// pause keeps a storm of changes, such as of routes, from taking all the time.
+func (p *Port) pause() {
+	select {
+	case <-p.stop:
+	case <-time.After(changePause):
 	}
 }
 

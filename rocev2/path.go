@@ -8,12 +8,21 @@ import (
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
-// path is how a QP's packets reach its peer, and what that was made of.
+// pair are the two ends of a path.
+type pair struct{ sgid, dgid ib.GID }
+
+// hop is what is known of the way between a pair.
+type hop struct {
+	flow  wire.Flow
+	known bool  // the next hop is
+	err   error // why there is no way
+}
+
+// path is how a QP's packets reach its peer.
 type path struct {
-	set        bool // the QP has an address vector
-	known      bool // the next hop is known
-	sgid, dgid ib.GID
-	flow       wire.Flow
+	set  bool // the QP has an address vector
+	pair pair
+	hop  hop
 }
 
 // checkAttr says what of a the Port can't do, and returns the address vector
@@ -67,35 +76,39 @@ func describeGIDs(gids []ib.GID) string {
 	return "GIDs " + s[2:]
 }
 
-// findPath resolves the QP's address vector. The caller holds the token.
-func (q *QP) findPath() {
-	a := q.core.Query()
-	gids := q.worker.port.net.GIDs()
-	q.path = path{set: true, dgid: a.AV.DGID}
-	if int(a.AV.SGIDIndex) < len(gids) {
-		q.path.sgid = gids[a.AV.SGIDIndex]
+// pairOf returns the ends that an address vector names, after checkAV.
+func (p *Port) pairOf(av *qp.AV) pair {
+	k := pair{dgid: av.DGID}
+	if gids := p.net.GIDs(); int(av.SGIDIndex) < len(gids) {
+		k.sgid = gids[av.SGIDIndex]
 	}
-	flow, known, _ := q.worker.port.resolve(q.path.sgid, q.path.dgid)
-	q.usePath(&a, flow, known)
+	return k
 }
 
-// usePath makes the headers of q's packets of flow, which has only addresses
-// when the next hop isn't known.
-func (q *QP) usePath(a *qp.Attr, flow wire.Flow, known bool) {
-	flow.Src, flow.Dst = q.path.sgid, q.path.dgid
+// resolve finds the way between a pair. It may ask the kernel, and so is not to
+// be called under a worker's token. Between the Port's own addresses there is
+// no next hop to be known.
+func (p *Port) resolve(k pair) (h hop) {
+	if p.owns(k.dgid) && p.owns(k.sgid) {
+		return hop{known: true}
+	}
+	h.flow, h.known, h.err = p.net.Resolve(k.sgid, k.dgid)
+	h.known = h.known && h.err == nil
+	return h
+}
+
+// usePath makes the headers of q's packets to the other end of k. Without a
+// known next hop they serve only to recognise packets of the peer.
+func (q *QP) usePath(k pair, h hop) {
+	q.path = path{set: true, pair: k, hop: h}
+	a := q.core.Query()
+	flow := h.flow
+	flow.Src, flow.Dst = k.sgid, k.dgid
 	flow.TClass, flow.FlowLabel, flow.HopLimit = a.AV.TClass, a.AV.FlowLabel, a.AV.HopLimit
 	flow.SrcPort = wire.SourcePort(flow.FlowLabel, q.number, a.DestQPN)
-	q.path.flow, q.path.known = flow, known
 	q.template.Set(&flow)
-	side := sideWire
-	if q.worker.port.owns(q.path.dgid) {
-		side = sideLoop
-	}
-	if side != q.side {
-		q.worker.deactivate(q)
-		q.side = side
-	}
-	if known {
+	q.takeSide()
+	if h.known {
 		q.core.SetPath(&q.template)
 	} else {
 		q.core.SetPath(nil)
@@ -104,39 +117,35 @@ func (q *QP) usePath(a *qp.Attr, flow wire.Flow, known bool) {
 	q.worker.activate(q)
 }
 
+// takeSide sends q's packets to the loop if its peer is on this Port.
+func (q *QP) takeSide() {
+	side := sideWire
+	if q.worker.port.owns(q.path.pair.dgid) {
+		side = sideLoop
+	}
+	if side != q.side {
+		q.worker.deactivate(q)
+		q.side = side
+	}
+}
+
 func (q *QP) forgetPath() {
 	q.path = path{}
 	q.template = wire.Template{}
 	q.core.SetPath(nil)
 }
 
-// refreshPath follows a change of addresses, routes or neighbours. A next hop
-// that is no longer confirmed stays in use: it may well be there.
-func (q *QP) refreshPath() {
-	if !q.path.set {
-		return
-	}
-	flow, known, err := q.worker.port.resolve(q.path.sgid, q.path.dgid)
-	old := &q.path.flow
+// followPath takes in what is known of q's path now. A next hop that is no
+// longer confirmed stays in use: it may well be there.
+func (q *QP) followPath(h hop) {
+	old := &q.path.hop
 	switch {
-	case err != nil && q.path.known: // the address is gone, or there is no route
-		a := q.core.Query()
-		q.usePath(&a, wire.Flow{}, false)
-	case known && (!q.path.known || flow.SrcMAC != old.SrcMAC || flow.DstMAC != old.DstMAC || flow.VLAN != old.VLAN):
-		a := q.core.Query()
-		q.usePath(&a, flow, true)
-	case !q.path.known:
+	case h.err != nil && old.known, // the address is gone, or there is no route
+		h.known && (!old.known || h.flow.SrcMAC != old.flow.SrcMAC || h.flow.DstMAC != old.flow.DstMAC || h.flow.VLAN != old.flow.VLAN):
+		q.usePath(q.path.pair, h)
+	case !old.known:
 		q.worker.port.parked.Store(true)
 	}
-}
-
-// resolve finds the flow between two GIDs. Between the Port's own there is no
-// next hop to be known.
-func (p *Port) resolve(sgid, dgid ib.GID) (wire.Flow, bool, error) {
-	if p.owns(dgid) && p.owns(sgid) {
-		return wire.Flow{Src: sgid, Dst: dgid}, true, nil
-	}
-	return p.net.Resolve(sgid, dgid)
 }
 
 // owns reports whether g is one of the Port's addresses.
@@ -152,13 +161,29 @@ func (p *Port) owns(g ib.GID) bool {
 	return false
 }
 
-// refresh follows changes of the network, for each QP under its worker's token.
+// refresh lets all paths follow changes of the network. The way between a pair
+// is looked up once, outside the workers' tokens.
 func (p *Port) refresh() {
 	p.parked.Store(false)
+	hops := make(map[pair]hop)
+	for _, w := range p.workers {
+		w.token.Lock()
+		for q := range w.qps {
+			if q.path.set {
+				hops[q.path.pair] = hop{}
+			}
+		}
+		w.token.Unlock()
+	}
+	for k := range hops {
+		hops[k] = p.resolve(k)
+	}
 	for _, w := range p.workers {
 		w.control(func() {
 			for q := range w.qps {
-				q.refreshPath()
+				if h, ok := hops[q.path.pair]; ok && q.path.set {
+					q.followPath(h)
+				}
 			}
 		})
 	}

@@ -58,7 +58,9 @@ const (
 	// back: packets of theirs may still be on their way.
 	quarantine = 4096
 	// retryResolve is how often unknown next hops are asked for again.
-	retryResolve = 250 * time.Millisecond
+	retryResolve = 100 * time.Millisecond
+	// changePause is the least time between two looks at what changed.
+	changePause = 2 * time.Millisecond
 )
 
 // NewPort makes a Port, and starts its workers unless it is Manual. When it

@@ -78,34 +78,45 @@ func (q *QP) Worker() *Worker { return q.worker }
 // most the Port's active one. A peer whose MAC address isn't known yet is no
 // error: it is asked for, and packets wait. On an error nothing has changed.
 func (q *QP) Modify(a *qp.Attr, mask qp.AttrMask) (err error) {
-	q.worker.control(func() { err = q.modify(a, mask) })
+	p := q.worker.port
+	attr := *a
+	if attr.AV, err = p.checkAttr(a, mask); err == nil {
+		var k pair
+		var h hop
+		if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {
+			k = q.pathOf(&attr, mask)
+			h = p.resolve(k)
+		}
+		q.worker.control(func() { err = q.modify(&attr, mask, k, h) })
+	}
 	if err != nil {
-		return fmt.Errorf("%s: QP %v: %w", q.worker.port.Name(), q.number, err)
+		return fmt.Errorf("%s: QP %v: %w", p.Name(), q.number, err)
 	}
 	return nil
 }
 
-func (q *QP) modify(a *qp.Attr, mask qp.AttrMask) error {
+// pathOf returns the ends of q's path with the attributes of mask.
+func (q *QP) pathOf(a *qp.Attr, mask qp.AttrMask) pair {
+	if mask&qp.AttrAV != 0 {
+		return q.worker.port.pairOf(&a.AV)
+	}
+	q.worker.token.Lock()
+	defer q.worker.token.Unlock()
+	return q.path.pair
+}
+
+func (q *QP) modify(a *qp.Attr, mask qp.AttrMask, k pair, h hop) error {
 	if q.dead.Load() {
 		return errDestroyed
 	}
-	av, err := q.worker.port.checkAttr(a, mask)
-	if err != nil {
-		return err
-	}
-	if mask&qp.AttrState != 0 && (a.State == qp.Reset || a.State == qp.Err) {
-		q.settle()
-	}
-	attr := *a
-	attr.AV = av
-	if err := q.core.Modify(&attr, mask, clock.Now()); err != nil {
+	if err := q.core.Modify(a, mask, clock.Now()); err != nil {
 		return err
 	}
 	switch {
 	case q.core.State() == qp.Reset:
 		q.forgetPath()
 	case mask&(qp.AttrAV|qp.AttrDestQPN) != 0:
-		q.findPath()
+		q.usePath(k, h)
 	}
 	q.worker.activate(q)
 	return nil

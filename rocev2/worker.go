@@ -189,6 +189,9 @@ func (w *Worker) run() {
 			busy = now
 		case now.Sub(busy) < w.spin && maySpin():
 		default:
+			// Whoever this Step made runnable runs before the thread sleeps in
+			// the kernel, which would keep its processor for some time.
+			runtime.Gosched()
 			w.sleep(asleep, deadline)
 		}
 	}

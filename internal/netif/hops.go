@@ -15,7 +15,9 @@ import (
 const (
 	// askAgain is how long the kernel has to find a neighbour before it is
 	// asked once more.
-	askAgain = 200 * time.Millisecond
+	askAgain = 80 * time.Millisecond
+	// settling is how long after a change of the link its packets may still get lost.
+	settling = 2 * time.Second
 	// freshen is how often neighbours that were asked for are confirmed. The
 	// kernel doesn't see the packets of ours that go to them, and so would
 	// never notice that one has moved.
@@ -56,8 +58,12 @@ func (i *Interface) NextHop(src, dst netip.Addr) (mac [6]byte, known bool, err e
 	}
 	i.mu.Lock()
 	n, known := i.neighbours[hop]
-	ask := i.mustAsk(hop, known)
+	ask, anew := i.mustAsk(hop, known)
 	i.mu.Unlock()
+	if anew {
+		// An error says that it isn't there.
+		_ = i.requests.NeighDel(&netlink.Neigh{LinkIndex: i.index, IP: ipOf(hop)})
+	}
 	if ask {
 		err = i.solicit(hop)
 	}
@@ -124,23 +130,24 @@ func (i *Interface) forgetRoutes() {
 }
 
 // mustAsk notes that someone wants hop, and reports whether the kernel has to be
-// asked for it now. The caller holds mu.
-func (i *Interface) mustAsk(hop netip.Addr, known bool) bool {
+// asked for it now, and whether it has to forget first that it is asking: it
+// repeats a question only after a second, and the first ones on a link that
+// came up are easily lost. The caller holds mu.
+func (i *Interface) mustAsk(hop netip.Addr, known bool) (ask, anew bool) {
+	now := clock.Now()
 	last, was := i.asked[hop]
 	switch {
 	case known && was:
-		return false
-	case !known && !i.Up():
-		// The kernel would lose its question and ask again only after a second.
-		// When the link is up, Notify's function asks.
-		return false
-	case !known && was && clock.Now().Sub(last) < askAgain:
-		return false
+		return false, false
+	case !known && !i.Up(): // Notify's function asks when it is
+		return false, false
+	case !known && was && now.Sub(last) < askAgain:
+		return false, false
 	case !was && len(i.asked) >= maxAsked:
-		return !known
+		return !known, false
 	}
-	i.asked[hop] = clock.Now()
-	return !known
+	i.asked[hop] = now
+	return !known, !known && last != 0 && now.Sub(i.linkChanged) < settling
 }
 
 // mayAskAtOnce forgets when neighbours were asked for: what was asked of a link
@@ -148,6 +155,7 @@ func (i *Interface) mustAsk(hop netip.Addr, known bool) bool {
 func (i *Interface) mayAskAtOnce() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.linkChanged = clock.Now()
 	for hop := range i.asked {
 		i.asked[hop] = 0
 	}

@@ -43,12 +43,13 @@ type Interface struct {
 	gids   atomic.Pointer[[]ib.GID]
 	link   atomic.Pointer[linkState]
 
-	mu         sync.Mutex // guards what follows
-	table      gidTable
-	neighbours map[netip.Addr]neighbour
-	routes     map[routeKey]route
-	routeAge   uint64 // counts changes of routes and addresses
-	asked      map[netip.Addr]clock.Time
+	mu          sync.Mutex // guards what follows
+	table       gidTable
+	neighbours  map[netip.Addr]neighbour
+	routes      map[routeKey]route
+	routeAge    uint64                    // counts changes of routes and addresses
+	asked       map[netip.Addr]clock.Time // neighbours in use: when the kernel was asked last
+	linkChanged clock.Time
 }
 
 // linkState is what may change of an interface.
