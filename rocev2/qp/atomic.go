@@ -44,19 +44,14 @@ func (s *savedRequest) atomicResponse() response {
 func (q *QP) duplicateAtomic(p *wire.Packet) wire.Verdict {
 	r := &q.resp
 	s := r.findSaved(p.PSN)
-	switch {
-	case s == nil || s.op != p.Opcode || s.rkey != p.RKey || s.va != p.VA:
+	if s == nil || s.op != p.Opcode || s.rkey != p.RKey || s.va != p.VA {
 		return wire.DropNoReplay
-	case r.findOwed(p.PSN) != nil: // the answer is still to be sent
-	case r.owed.len() == r.owed.cap():
-		return wire.DropResources
-	default:
-		again := s.atomicResponse()
-		again.replay = true
-		r.owed.push(again)
 	}
 	q.cfg.Counters.AtomicReplays++
-	return wire.DropDuplicate
+	if r.findOwed(p.PSN) != nil {
+		return wire.DropDuplicate // the answer is still to be sent
+	}
+	return q.replay(s.atomicResponse())
 }
 
 // planAtomicResponse makes an ATOMIC ACK.

@@ -87,12 +87,18 @@ var testPath = func() *wire.Template {
 	return &t
 }()
 
+var pattern = func() []byte {
+	b := make([]byte, memSize)
+	for i := range b {
+		b[i] = byte(i ^ i>>8)
+	}
+	return b
+}()
+
 // newReset returns a QP in RESET.
 func newReset(t *testing.T) *testQP {
 	tq := &testQP{t: t, now: 1e9, batch: mem.NewBatch(256), mem: make([]byte, memSize)}
-	for i := range tq.mem {
-		tq.mem[i] = byte(i ^ i>>8)
-	}
+	copy(tq.mem, pattern)
 	mr, err := tq.keys.Register(&tq.pd, mem.NewBytes(tq.mem, memBase), memBase, memBase, memSize,
 		mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead|mem.RemoteAtomic)
 	if err != nil {
@@ -102,8 +108,10 @@ func newReset(t *testing.T) *testQP {
 	tq.QP = New(Config{
 		QPN: testQPN, PD: &tq.pd, Keys: &tq.keys, SQ: fakeSQ{&tq.sq}, RQ: fakeRQ{&tq.rq}, Host: tq,
 		Caps:  Caps{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: MaxSGE, MaxRecvSGE: MaxSGE, MaxInline: 512},
-		Trace: func(_ *QP, what string, psn ib.PSN) { t.Logf("%8v %s %v", time.Duration(tq.now-1e9), what, psn) },
 	})
+	if testing.Verbose() {
+		tq.cfg.Trace = func(_ *QP, what string, psn ib.PSN) { t.Logf("%8v %s %v", time.Duration(tq.now-1e9), what, psn) }
+	}
 	return tq
 }
 

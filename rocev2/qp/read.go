@@ -47,19 +47,17 @@ func (q *QP) duplicateRead(p *wire.Packet) wire.Verdict {
 	}
 	again := response{
 		first: p.PSN, psn: p.PSN, last: p.PSN.Add(q.readPackets(uint64(p.Length)) - 1),
-		va: p.VA, left: uint64(p.Length), rkey: p.RKey, msn: s.msn, replay: true,
-	}
-	if o := r.findOwed(p.PSN); o != nil && again.last == o.last {
-		if o.psn.Sub(p.PSN) > 0 { // on its way: go back, to send it from there
-			again.first, again.replay = o.first, o.replay
-			*o = again
-		}
-	} else if r.owed.len() == r.owed.cap() {
-		return wire.DropResources
-	} else {
-		r.owed.push(again)
+		va: p.VA, left: uint64(p.Length), rkey: p.RKey, msn: s.msn,
 	}
 	q.cfg.Counters.ReadReplays++
+	o := r.findOwed(p.PSN)
+	if o == nil || again.last != o.last {
+		return q.replay(again)
+	}
+	if o.psn.Sub(p.PSN) > 0 { // on its way: go back, to send it from there
+		again.first, again.replay = o.first, o.replay
+		*o = again
+	}
 	return wire.DropDuplicate
 }
 

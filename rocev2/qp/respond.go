@@ -142,8 +142,22 @@ func (q *QP) crowded() bool { return q.resp.reading >= int(q.attr.MaxDestRdAtomi
 
 // answered ends the response at the head of those owed.
 func (r *responder) answered() {
-	if !r.owed.at(0).replay {
+	if r.owed.at(0).replay {
+		r.replays--
+	} else {
 		r.reading--
 	}
 	r.owed.pop()
+}
+
+// replay owes an answer again, unless that would take the room of new ones.
+func (q *QP) replay(o response) wire.Verdict {
+	r := &q.resp
+	if r.replays >= int(q.attr.MaxDestRdAtomic) {
+		return wire.DropResources
+	}
+	o.replay = true
+	r.replays++
+	r.owed.push(o)
+	return wire.DropDuplicate
 }

@@ -27,8 +27,9 @@ type responder struct {
 	saved ring[savedRequest]
 	// owed are the READ and atomic responses to be sent, in order.
 	owed ring[response]
-	// reading counts the READs and atomics accepted and not yet answered.
-	reading int
+	// reading counts the READs and atomics accepted and not yet answered,
+	// replays the answers owed again.
+	reading, replays int
 
 	ackOwed bool
 	nak     wire.Syndrome // owed; 0: none
@@ -90,8 +91,8 @@ func (r *responder) start(psn ib.PSN) {
 // kept as far as it fits.
 func (r *responder) resize(n int) {
 	r.saved.resize(n)
-	// Every one may be under way and asked for again meanwhile.
-	r.owed.resize(2 * n)
+	// Each may be owed and asked for again meanwhile, beside what is owed now.
+	r.owed.resize(r.owed.len() + 2*n)
 }
 
 // drop forgets what is owed.

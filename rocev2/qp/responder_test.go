@@ -3,6 +3,7 @@ package qp
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/urxe/urxe/ib"
@@ -426,25 +427,52 @@ func TestTooManyReads(t *testing.T) {
 	tq.wantPacket(nakP(4, wire.NakInvalidRequest, 4), nil)
 }
 
-// Duplicates beyond what there is room to answer are dropped, and counted.
+// Duplicates beyond what there is room to answer are dropped, and take no room
+// from new requests.
 func TestReplayResources(t *testing.T) {
 	tq := newQP(t, nil)
 	for i := range 4 {
 		tq.accepts(tq.reth(wire.RCReadRequest, i*2, 0, 512), nil)
+		tq.plan()
+		tq.plan()
 	}
-	tq.wantVerdict(wire.DropDuplicate, tq.gets(tq.reth(wire.RCReadRequest, 0, 0, 256), nil)) // shorter: another answer
-	for range 3 {
-		tq.gets(tq.reth(wire.RCReadRequest, 2, 0, 256), nil)
+	for i := range 4 { // shorter than the first time: another answer each time
+		tq.wantVerdict(wire.DropDuplicate, tq.gets(tq.reth(wire.RCReadRequest, i*2, 0, 256-i), nil))
 	}
-	for n := 0; ; n++ {
-		p, ok := tq.plan()
-		if !ok {
-			break
+	tq.wantVerdict(wire.DropResources, tq.gets(tq.reth(wire.RCReadRequest, 0, 0, 512), nil))
+	for i := range 4 {
+		tq.accepts(tq.reth(wire.RCReadRequest, 8+i, 0, 4), nil)
+	}
+	var got []ib.PSN
+	for p, ok := tq.plan(); ok; p, ok = tq.plan() {
+		got = append(got, p.PSN)
+	}
+	want := []ib.PSN{psnP(0), psnP(2), psnP(4), psnP(6), psnP(8), psnP(9), psnP(10), psnP(11)}
+	if !slices.Equal(got, want) {
+		t.Errorf("answers %v, want %v", got, want)
+	}
+}
+
+// Fewer READs granted while some are owed: nothing owed is lost.
+func TestShrinkResources(t *testing.T) {
+	tq := newQP(t, nil)
+	for i := range 4 {
+		tq.accepts(tq.reth(wire.RCReadRequest, i, 0, 4), nil)
+	}
+	if err := tq.Modify(&Attr{State: SQD}, AttrState, tq.now); err != nil {
+		t.Fatal(err)
+	}
+	if err := tq.Modify(&Attr{MaxDestRdAtomic: 1}, AttrMaxDestRdAtomic, tq.now); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		p, _ := tq.plan()
+		if p.PSN != psnP(i) {
+			t.Fatalf("answer %d has PSN %v", i, p.PSN)
 		}
-		if n > 16 {
-			t.Fatalf("no end of answers: %v", p)
-		}
 	}
+	tq.accepts(tq.reth(wire.RCReadRequest, 4, 0, 4), nil)
+	tq.wantVerdict(wire.DropRejected, tq.gets(tq.reth(wire.RCReadRequest, 5, 0, 4), nil))
 }
 
 func TestCommEst(t *testing.T) {
