@@ -107,7 +107,7 @@ func newReset(t *testing.T) *testQP {
 	tq.mr = mr
 	tq.QP = New(Config{
 		QPN: testQPN, PD: &tq.pd, Keys: &tq.keys, SQ: fakeSQ{&tq.sq}, RQ: fakeRQ{&tq.rq}, Host: tq,
-		Caps:  Caps{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: MaxSGE, MaxRecvSGE: MaxSGE, MaxInline: 512},
+		Caps: Caps{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: MaxSGE, MaxRecvSGE: MaxSGE, MaxInline: 512},
 	})
 	if testing.Verbose() {
 		tq.cfg.Trace = func(_ *QP, what string, psn ib.PSN) { t.Logf("%8v %s %v", time.Duration(tq.now-1e9), what, psn) }
