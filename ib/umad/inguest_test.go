@@ -3,6 +3,7 @@ package umad
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"testing"
@@ -26,6 +27,8 @@ func TestInGuest(t *testing.T) {
 	t.Run("Timeout", inGuestTimeout)
 	t.Run("Agents", inGuestAgents)
 	t.Run("RMPP", inGuestRMPP)
+	t.Run("KernelSends", inGuestKernelSends)
+	t.Run("KernelReceives", inGuestKernelReceives)
 	t.Run("IsSM", inGuestIsSM)
 }
 
@@ -62,18 +65,22 @@ func general(t *testing.T, agents ...Agent) *Port {
 	return p
 }
 
-// self is the guest's own address on its IPv4 GID.
+// self is the guest's own address on its IPv6 GID. With an IPv4 one the kernel
+// compares an answer's GID with bytes of no GRH, and so finds no request for it.
 func self(t *testing.T) mad.Addr {
 	t.Helper()
-	text, err := os.ReadFile("/sys/class/infiniband/rxe0/ports/1/gids/1")
-	if err != nil {
-		t.Fatal(err)
+	for i := range uint8(16) {
+		text, err := os.ReadFile(fmt.Sprintf("/sys/class/infiniband/rxe0/ports/1/gids/%d", i))
+		if err != nil {
+			break
+		}
+		g, err := ib.ParseGID(string(bytes.TrimSpace(text)))
+		if err == nil && !g.IsZero() && !g.Is4() && !g.IsLinkLocal() {
+			return mad.Addr{QPN: 1, GRH: mad.GRH{Present: true, GID: g, GIDIndex: i, HopLimit: 64}}
+		}
 	}
-	g, err := ib.ParseGID(string(bytes.TrimSpace(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return mad.Addr{QPN: 1, GRH: mad.GRH{Present: true, GID: g, GIDIndex: 1, HopLimit: 64}}
+	t.Fatal("the guest has no IPv6 GID")
+	return mad.Addr{}
 }
 
 func query(t *testing.T, tid uint64, timeout time.Duration, retries int) *mad.Packet {
@@ -142,25 +149,8 @@ func inGuestRMPP(t *testing.T) {
 	if err := client.Send(query(t, 5, 2*time.Second, 2)); err != nil {
 		t.Fatal(err)
 	}
-	var r mad.RMPP
-	ps := make([]mad.Packet, 16)
-	for {
-		n, err := client.Recv(ps)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range ps[:n] {
-			if !r.Handle(&ps[i], clock.Now()) {
-				t.Fatalf("got %v, %v", &ps[i], ps[i].Err)
-			}
-		}
-		flush(t, client, &r)
-		if m, ok := r.Message(); ok {
-			if m.Err != nil || !bytes.Equal(m.Bytes, table) {
-				t.Errorf("%d bytes came, %v", len(m.Bytes), m.Err)
-			}
-			return
-		}
+	if m := receive(t, client); m.Err != nil || !bytes.Equal(m.Bytes, table) {
+		t.Errorf("%d bytes came, %v", len(m.Bytes), m.Err)
 	}
 }
 
@@ -195,6 +185,143 @@ func serveTable(t *testing.T, p *Port, table []byte) {
 			}
 		}
 		flush(t, p, &r)
+	}
+}
+
+// kernelAgent is an agent of subnet administration whose RMPP the kernel does.
+func kernelAgent(t *testing.T, methods ...mad.Method) (f *os.File, id uint32) {
+	t.Helper()
+	f, err := openNonblock("/dev/infiniband/umad0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	b := (&Agent{Class: mad.ClassSubnAdm, Methods: methods}).request()
+	host.PutUint32(b[regFlags:], 0)
+	if err := control(f, ioctlRegisterAgent2, b[:]); err != nil {
+		t.Fatal(err)
+	}
+	return f, host.Uint32(b[regID:])
+}
+
+// lengths are those of messages: around the ends of segments, and longer than
+// the kernel's window of 64 segments.
+var lengths = []int{1, 199, 200, 201, 400, 5000, 13000, 40000, 100000}
+
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i/251)
+	}
+	return b
+}
+
+// The kernel's own RMPP sends, ours receives.
+func inGuestKernelSends(t *testing.T) {
+	server, id := kernelAgent(t, mad.MethodGetTable)
+	client := general(t, Agent{Class: mad.ClassSubnAdm})
+	for i, n := range lengths {
+		if err := client.Send(query(t, uint64(i+1), 2*time.Second, 2)); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, messageSize+n)
+		if _, err := server.Read(b); err != nil {
+			t.Fatal(err)
+		}
+		var p mad.Packet
+		if err := parseMessage(b[:messageSize], &p); err != nil {
+			t.Fatal(err)
+		}
+		p.MAD().Respond(mad.StatusOK)
+		p.Addr.GRH.HopLimit = 64
+		putMessage((*[messageSize]byte)(b), &p, id)
+		const data = headerSize + 56 // Behind the header of subnet administration.
+		b[headerSize+24], b[headerSize+25], b[headerSize+26] = 1, 1, 1
+		if _, err := server.Write(append(b[:data], pattern(n)...)); err != nil {
+			t.Fatal(err)
+		}
+		if m := receive(t, client); m.Err != nil || !bytes.Equal(m.Bytes, pattern(n)) {
+			t.Errorf("%d bytes: %d came, %v", n, len(m.Bytes), m.Err)
+		}
+	}
+}
+
+// receive waits for a whole message.
+func receive(t *testing.T, p *Port) mad.Message {
+	t.Helper()
+	var r mad.RMPP
+	ps := make([]mad.Packet, 16)
+	for {
+		n, err := p.Recv(ps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range ps[:n] {
+			if !r.Handle(&ps[i], clock.Now()) {
+				t.Fatalf("got %v, %v", &ps[i], ps[i].Err)
+			}
+		}
+		flush(t, p, &r)
+		if m, ok := r.Message(); ok {
+			return m
+		}
+	}
+}
+
+// Ours sends, the kernel's own RMPP receives.
+func inGuestKernelReceives(t *testing.T) {
+	server := general(t, Agent{Class: mad.ClassSubnAdm, Methods: []mad.Method{mad.MethodGetTable}})
+	client, id := kernelAgent(t)
+	b := make([]byte, 1<<18)
+	for i, n := range lengths {
+		table := pattern(n)
+		q := query(t, uint64(i+1), 2*time.Second, 2)
+		putMessage((*[messageSize]byte)(b), q, id)
+		if _, err := client.Write(b[:messageSize]); err != nil {
+			t.Fatal(err)
+		}
+		stop := make(chan struct{})
+		go func() {
+			defer close(stop)
+			serveOne(t, server, table)
+		}()
+		k, err := client.Read(b)
+		<-stop
+		if err != nil || host.Uint32(b[offStatus:]) != 0 {
+			t.Fatalf("%d bytes: status %d, %v", n, host.Uint32(b[offStatus:]), err)
+		}
+		if got := b[headerSize+56 : k]; !bytes.Equal(got[:min(n, len(got))], table) {
+			t.Errorf("%d bytes: %d came, or others", n, len(got))
+		}
+	}
+}
+
+// serveOne answers one query with a table and waits until that has arrived.
+func serveOne(t *testing.T, p *Port, table []byte) {
+	var r mad.RMPP
+	ps := make([]mad.Packet, 16)
+	asked := false
+	for !asked || r.Deadline() != clock.Never {
+		n, err := p.Recv(ps)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for i := range ps[:n] {
+			if r.Handle(&ps[i], clock.Now()) {
+				continue
+			}
+			asked = true
+			ps[i].MAD().Respond(mad.StatusOK)
+			ps[i].Addr.GRH.HopLimit = 64
+			if err := r.Send(&ps[i], table, clock.Now()); err != nil {
+				t.Error(err)
+			}
+		}
+		flush(t, p, &r)
+	}
+	if r.Failed != 0 {
+		t.Errorf("%d transfers failed", r.Failed)
 	}
 }
 
