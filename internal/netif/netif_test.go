@@ -60,6 +60,17 @@ func (w *watched) until(what string, ok func() bool) {
 	}
 }
 
+// eventually waits for a condition that is asked for again and again, as a Port
+// does with next hops that it doesn't know.
+func (w *watched) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	for limit := time.Now().Add(5 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(limit) {
+			w.t.Fatalf("this did not come about: %s", what)
+		}
+	}
+}
+
 func (w *watched) untilGIDs(list ...string) {
 	w.t.Helper()
 	w.until(fmt.Sprintf("GIDs %q (has %v)", list, w.GIDs()), func() bool { return reflect.DeepEqual(w.GIDs(), gids(list...)) })
@@ -126,7 +137,7 @@ func (w *watched) hop(dst netip.Addr) (mac [6]byte) {
 	case dst.Is6():
 		src = w.end.V6
 	}
-	w.until(fmt.Sprintf("next hop to %v", dst), func() bool {
+	w.eventually(fmt.Sprintf("next hop to %v", dst), func() bool {
 		m, known, err := w.NextHop(src, dst)
 		if err != nil {
 			w.t.Fatal(err)
@@ -146,6 +157,11 @@ func TestNextHops(t *testing.T) {
 			t.Errorf("next hop to %v is %x, want %x", dst, got, mac)
 		}
 	}
+	select { // what became known was told
+	case <-w.changes:
+	case <-time.After(5 * time.Second):
+		t.Error("no notification of a next hop that became known")
+	}
 	// Behind a gateway.
 	far := netip.MustParseAddr("192.0.2.1")
 	w.ip("route", "add", "192.0.2.0/24", "via", peer.V4.String())
@@ -155,7 +171,7 @@ func TestNextHops(t *testing.T) {
 	// A route that is refused is an error that names it.
 	w.ip("route", "add", "unreachable", "198.51.100.0/24")
 	refused := netip.MustParseAddr("198.51.100.1")
-	w.until("an error for an unreachable destination", func() bool {
+	w.eventually("an error for an unreachable destination", func() bool {
 		_, _, err := w.NextHop(w.end.V4, refused)
 		return err != nil && strings.Contains(err.Error(), "198.51.100.1")
 	})
@@ -164,7 +180,7 @@ func TestNextHops(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.ip("neigh", "flush", "dev", w.end.Name)
-	w.until("the new MAC address", func() bool {
+	w.eventually("the new MAC address", func() bool {
 		m, known, _ := w.NextHop(w.end.V4, peer.V4)
 		return known && m == [6]byte{2, 0, 0, 0, 0, 0x77}
 	})
@@ -188,14 +204,7 @@ func TestUnansweredNeighbour(t *testing.T) {
 	if err := peer.NS.Run("ip", "addr", "add", nobody.String()+"/24", "dev", peer.Name); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for known := false; !known; {
-		if time.Now().After(deadline) {
-			t.Fatal("the neighbour was not found")
-		}
-		time.Sleep(100 * time.Millisecond)
-		_, known, _ = w.NextHop(w.end.V4, nobody)
-	}
+	w.hop(nobody)
 }
 
 func TestInterfaceRemoved(t *testing.T) {
