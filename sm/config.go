@@ -46,6 +46,9 @@ type Config struct {
 	// func, leaves the port's own.
 	PKeys func(Member) []ib.PKey
 
+	// Names are names for nodes that count before their own descriptions.
+	Names map[ib.GUID]string
+
 	// NoReregister keeps clients from being told to register again.
 	NoReregister bool
 

@@ -170,7 +170,7 @@ func (m *Manager) build(reached []*node) {
 		}
 		i, err := f.AddNode(topo.Node{
 			GUID: n.guid(), SystemGUID: n.info.SystemImageGUID(), Type: topo.NodeType(n.info.NodeType()), NumPorts: n.info.NumPorts(),
-			Desc: n.desc, VendorID: n.info.VendorID(), DeviceID: n.info.DeviceID(), Revision: n.info.Revision(),
+			Desc: n.title(), VendorID: n.info.VendorID(), DeviceID: n.info.DeviceID(), Revision: n.info.Revision(),
 		})
 		if err != nil {
 			m.problem(err.Error())
@@ -279,11 +279,13 @@ func (m *Manager) routeAll() {
 }
 
 func (m *Manager) tellRouting(r *route.Result) {
-	for _, why := range r.Refused {
-		m.errorf("6011", "route", "%v", why)
-	}
-	if len(r.Refused) > 0 {
-		m.errorf("6012", "route", "the subnet is routed by %s instead", r.Engine)
+	if len(m.cfg.Engines) > 0 {
+		for _, why := range r.Refused {
+			m.errorf("6011", "route", "%v", why)
+		}
+		if len(r.Refused) > 0 {
+			m.errorf("6012", "route", "the subnet is routed by %s instead", r.Engine)
+		}
 	}
 	if err := r.Report.Err(); err != nil {
 		m.errorf("6013", "route", "%v", err)

@@ -102,6 +102,7 @@ func (m *Manager) gotNode(r *request, a mad.MAD) {
 	}
 	if n == nil {
 		n = newNode(info, r.path)
+		n.alias = m.cfg.Names[n.guid()]
 		m.nodes[info.NodeGUID()] = n
 		n.gone = true
 	}
@@ -160,7 +161,7 @@ func (m *Manager) connect(a, b *port, path []byte) bool {
 }
 
 func (m *Manager) clash(n *node, path []byte) {
-	text := fmt.Sprintf("node GUID %#016x is in the subnet twice: %s at %v, and another node at %v", uint64(n.guid()), n.name(), n.path, path)
+	text := fmt.Sprintf("node GUID 0x%016x is in the subnet twice: %s at %v, and another node at %v", uint64(n.guid()), n.name(), n.path, path)
 	m.errorf("6005", "discover", "%s", text)
 	m.problem(text)
 }

@@ -86,12 +86,12 @@ func (m *Manager) publish() {
 	f := m.fabric
 	s := &subnet.Snapshot{
 		Fabric: f, Routing: m.routing, Prefix: m.cfg.Prefix, SMPriority: m.cfg.Priority, SMState: m.state,
-		NodeInfo: make([]mad.NodeInfo, len(f.Nodes)), SwitchInfo: make([]mad.SwitchInfo, len(f.Nodes)),
+		Desc: make([]string, len(f.Nodes)), NodeInfo: make([]mad.NodeInfo, len(f.Nodes)), SwitchInfo: make([]mad.SwitchInfo, len(f.Nodes)),
 		PortInfo: make([]mad.PortInfo, len(f.Ports)), PKeys: make([][]ib.PKey, len(f.Ports)), Missing: slices.Clone(m.problems),
 	}
 	for i := range f.Nodes {
 		n := m.nodes[f.Nodes[i].GUID]
-		s.NodeInfo[i], s.SwitchInfo[i] = n.info, n.sw
+		s.NodeInfo[i], s.SwitchInfo[i], s.Desc[i] = n.info, n.sw, n.desc
 		for j := range n.ports {
 			k := f.Port(int32(i), uint8(j))
 			if n.ports[j].info != nil {

@@ -212,3 +212,15 @@ func (m *Manager) verbosef(where, format string, args ...any) {
 
 // problem notes something that keeps the subnet from being up.
 func (m *Manager) problem(text string) { m.problems = append(m.problems, text) }
+
+// Reconfigure changes the configuration and sweeps. LIDs already given stay.
+func (m *Manager) Reconfigure(cfg Config, now clock.Time) {
+	if cfg.LIDs == nil {
+		cfg.LIDs = m.cfg.LIDs
+	}
+	cfg.fill()
+	m.cfg = cfg
+	m.line.max = cfg.MaxSMPs
+	m.routing = nil // engines or roots may be others
+	m.Sweep(now)
+}

@@ -10,11 +10,12 @@ import (
 
 // node is a node as its answers describe it.
 type node struct {
-	info mad.NodeInfo
-	desc string
-	sw   mad.SwitchInfo // of switches; nil until read
-	path []byte         // directed route to it
-	alts [][]byte       // other routes that led to it in this sweep
+	info  mad.NodeInfo
+	desc  string         // its own description
+	alias string         // the operator's name for it; empty if none
+	sw    mad.SwitchInfo // of switches; nil until read
+	path  []byte         // directed route to it
+	alts  [][]byte       // other routes that led to it in this sweep
 
 	ports []port // from 0
 	lft   lftCopy
@@ -78,10 +79,18 @@ func (n *node) guid() ib.GUID  { return n.info.NodeGUID() }
 
 // name gives the node for messages.
 func (n *node) name() string {
-	if n.desc == "" {
-		return fmt.Sprintf("node %#016x", uint64(n.guid()))
+	if n.title() == "" {
+		return fmt.Sprintf("node 0x%016x", uint64(n.guid()))
 	}
-	return fmt.Sprintf("%q (%#016x)", n.desc, uint64(n.guid()))
+	return fmt.Sprintf("%q (0x%016x)", n.title(), uint64(n.guid()))
+}
+
+// title is the name that people know the node by.
+func (n *node) title() string {
+	if n.alias != "" {
+		return n.alias
+	}
+	return n.desc
 }
 
 func (p *port) name() string { return fmt.Sprintf("%s port %d", p.n.name(), p.num) }

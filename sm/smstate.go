@@ -147,7 +147,7 @@ const statusBadOrder mad.Status = 7 << 2
 func (m *Manager) order(from mad.SMInfo, what uint32, now clock.Time) mad.Status {
 	switch {
 	case what == mad.SMInfoHandover && from.SMState() == mad.SMMaster && m.state != mad.SMMaster:
-		m.report(LevelSys, "state", "handed over by %#016x", uint64(from.GUID()))
+		m.report(LevelSys, "state", "handed over by 0x%016x", uint64(from.GUID()))
 		m.phase = idle
 		m.state = mad.SMMaster
 		m.report(LevelSys, "state", "Entering MASTER state")

@@ -233,3 +233,34 @@ func (o *Options) Load(path string, must bool) (warnings []string, err error) {
 	defer f.Close()
 	return o.Read(f, path)
 }
+
+// Text gives the options as an opensm.conf.
+func (o *Options) Text() string {
+	var b strings.Builder
+	null := func(s string) string {
+		if s == "" {
+			return "(null)"
+		}
+		return s
+	}
+	boolean := func(v bool) string { return strings.ToUpper(strconv.FormatBool(v)) }
+	for _, l := range []struct {
+		key   string
+		value any
+	}{
+		{"guid", fmt.Sprintf("0x%016x", uint64(o.GUID))}, {"m_key", fmt.Sprintf("0x%016x", o.MKey)},
+		{"subnet_prefix", fmt.Sprintf("0x%016x", o.SubnetPrefix)}, {"lmc", o.LMC}, {"sm_priority", o.Priority},
+		{"packet_life_time", o.PacketLifeTime}, {"vl_stall_count", o.VLStallCount}, {"head_of_queue_lifetime", o.HOQLife},
+		{"leaf_head_of_queue_lifetime", o.LeafHOQLife}, {"max_op_vls", o.MaxOpVLs}, {"subnet_timeout", o.SubnetTimeout},
+		{"sweep_interval", o.SweepInterval}, {"max_wire_smps", o.MaxSMPs}, {"transaction_timeout", o.TimeoutMS},
+		{"transaction_retries", o.Retries}, {"reassign_lids", boolean(o.ReassignLIDs)}, {"honor_guid2lid_file", boolean(o.HonorGUID2LID)},
+		{"no_clients_rereg", boolean(o.NoClientsRereg)}, {"allow_both_pkeys", boolean(o.AllowBothPKeys)},
+		{"routing_engine", null(o.RoutingEngine)}, {"root_guid_file", null(o.RootGUIDFile)},
+		{"partition_config_file", null(o.PartitionFile)}, {"node_name_map_name", null(o.NodeNameMapFile)},
+		{"log_file", null(o.LogFile)}, {"log_prefix", null(o.LogPrefix)}, {"log_flags", fmt.Sprintf("0x%02x", o.LogFlags)},
+		{"log_max_size", o.LogMaxMB}, {"accum_log_file", boolean(o.AccumLog)}, {"dump_files_dir", null(o.DumpDir)},
+	} {
+		fmt.Fprintf(&b, "%s %v\n", l.key, l.value)
+	}
+	return b.String()
+}

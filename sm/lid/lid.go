@@ -62,7 +62,7 @@ func (t *Table) Assign(wants []Want) (notes []string, err error) {
 			t.drop(w.GUID)
 			left = append(left, w)
 		} else if w.Have != 0 && w.Have != r.Min {
-			notes = append(notes, fmt.Sprintf("port GUID %#016x has LID %d and gets its own again, %d", uint64(w.GUID), w.Have, r.Min))
+			notes = append(notes, fmt.Sprintf("port GUID 0x%016x has LID %d and gets its own again, %d", uint64(w.GUID), w.Have, r.Min))
 		}
 	}
 	left, keep := t.keep(left)
@@ -76,12 +76,12 @@ func (t *Table) keep(wants []Want) (left []Want, notes []string) {
 		switch {
 		case w.Have == 0:
 		case !r.valid() || int(w.Have)&(1<<w.LMC-1) != 0:
-			notes = append(notes, fmt.Sprintf("port GUID %#016x has LID %d, which is no base of %d LIDs", uint64(w.GUID), w.Have, 1<<w.LMC))
+			notes = append(notes, fmt.Sprintf("port GUID 0x%016x has LID %d, which is no base of %d LIDs", uint64(w.GUID), w.Have, 1<<w.LMC))
 		case t.free(r):
 			t.put(w.GUID, r)
 			continue
 		default:
-			notes = append(notes, fmt.Sprintf("port GUID %#016x has LID %d, which belongs to another port", uint64(w.GUID), w.Have))
+			notes = append(notes, fmt.Sprintf("port GUID 0x%016x has LID %d, which belongs to another port", uint64(w.GUID), w.Have))
 		}
 		left = append(left, w)
 	}
@@ -103,7 +103,7 @@ func (t *Table) fill(left, all []Want) error {
 		}
 	}
 	if len(none) > 0 {
-		return fmt.Errorf("out of LIDs: %d ports have none, the first of them %#016x", len(none), uint64(none[0]))
+		return fmt.Errorf("out of LIDs: %d ports have none, the first of them 0x%016x", len(none), uint64(none[0]))
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ type Snapshot struct {
 	Fabric  *topo.Fabric
 	Routing *route.Result // nil in a subnet without switches
 
-	NodeInfo   []mad.NodeInfo   // by node of Fabric
+	Desc       []string         // by node of Fabric: its own description
+	NodeInfo   []mad.NodeInfo   // by node
 	SwitchInfo []mad.SwitchInfo // by node; nil for those that are no switch
 	PortInfo   []mad.PortInfo   // by port of Fabric; nil for those not read
 	PKeys      [][]ib.PKey      // by port of Fabric; nil when nothing was set
