@@ -44,15 +44,21 @@ func umemReg(fd int, mem []byte) error {
 	return err
 }
 
-// kickTX asks the kernel to look at the TX ring of fd.
-func kickTX(fd int) unix.Errno {
+// The two calls of the data path; tests put a fake kernel in their place.
+var (
+	kickTX = sendNothing
+	kickRX = pollNothing
+)
+
+// sendNothing asks the kernel to look at the TX ring of fd.
+func sendNothing(fd int) unix.Errno {
 	_, _, e := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return e
 }
 
-// kickRX asks a sleeping zero-copy driver to look at the FILL ring of fd. It is
+// pollNothing asks a sleeping zero-copy driver to look at the FILL ring of fd. It is
 // poll, not recvfrom, which AF_XDP sockets have only since Linux 5.11.
-func kickRX(fd int) {
+func pollNothing(fd int) {
 	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	_, _ = unix.Ppoll(p[:], &unix.Timespec{}, nil)
 }

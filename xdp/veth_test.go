@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +52,25 @@ func TestInfo(t *testing.T) {
 		t.Errorf("reasons %q, logged %q", info.Reasons, logged)
 	}
 	t.Log(info, info.Reasons)
+}
+
+// When the driver cannot, generic mode is got, and Info says why.
+func TestFallsBackToGeneric(t *testing.T) {
+	p := nettest.New(t, nettest.Config{Queues: 2})
+	// A veth refuses a program while its peer has more TX queues than it has RX.
+	if err := p.Ends[0].NS.Run("ethtool", "-L", "veth0", "rx", "1"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := tryOpen(p.Ends[0], xdp.Options{Mode: xdp.ModeDriver})
+	wantErr(t, err, unix.ENOSPC)
+	l := &lab{Pair: p, t: t}
+	l.open(0, few)
+	l.open(1, few)
+	if i := l.ports[0].Info(); i.Mode != xdp.ModeGeneric || i.Queues != 1 || len(i.Reasons) == 0 || !strings.Contains(i.Reasons[0], "queues") {
+		t.Errorf("%v, %q", i, i.Reasons)
+	}
+	l.arrives(0, l.frame(0, 1514))
+	l.arrives(1, l.frame(1, 1514))
 }
 
 // Zero-copy is not had silently as copy: asked for on veth it is an error that
