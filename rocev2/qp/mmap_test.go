@@ -1,9 +1,14 @@
 package qp
 
-import "golang.org/x/sys/unix"
+import (
+	"unsafe"
 
-func mapAnonymous(n int) ([]byte, error) {
-	return unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
+	"golang.org/x/sys/unix"
+)
+
+// mapOver replaces the mapping at b by the beginning of a file.
+func mapOver(b []byte, fd int) error {
+	_, err := unix.MmapPtr(fd, 0, unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+	return err
 }
-
-func unmap(b []byte) { _ = unix.Munmap(b) }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
-	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
@@ -404,55 +403,6 @@ func TestWindowAsksForAcks(t *testing.T) {
 			t.Fatalf("the packet that fills the window doesn't ask for an ACK")
 		}
 	}
-}
-
-// A READ of 2 GiB at path MTU 256 takes half of the PSN space and flies alone.
-func TestGreatReadFliesAlone(t *testing.T) {
-	tq := newQP(t, nil)
-	huge := &fakeSpace{}
-	mr := huge.register(tq, MaxMessage)
-	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 4)})
-	tq.send(SendWQE{ID: 2, Opcode: WRRead, Flags: Signaled, RKey: 3, SGEs: []SGE{{Addr: mr.IOVA, Length: MaxMessage, LKey: mr.Key}}})
-	tq.send(SendWQE{ID: 3, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 4)})
-	tq.plan()
-	tq.wantQuiet() // one PSN is unacknowledged
-	tq.accepts(ack(0, 1), nil)
-	tq.wantPacket(wire.Header{Opcode: wire.RCReadRequest, PSN: psnL(1), AckReq: true, RKey: 3, Length: MaxMessage}, nil)
-	tq.wantQuiet()
-	const packets = MaxMessage / 256
-	data := seq(256)
-	tq.accepts(readResponse(1, 0, packets), data)
-	tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(1 + packets), AckReq: true}, tq.mem[:4])
-	for i := 1; i < packets-1; i++ {
-		h := readResponse(1+i, 1, 3)
-		p := wire.Packet{Header: h, Payload: [2][]byte{data}, Len: 256}
-		if v := tq.Handle(&p, tq.now, tq.batch); v != wire.Accepted {
-			t.Fatalf("response %d: %v", i, v)
-		}
-		tq.batch.Run()
-	}
-	tq.wcs = nil
-	tq.accepts(readResponse(packets, 2, 3), data)
-	tq.wantWC(Completion{ID: 2, Opcode: WCRead, ByteLen: MaxMessage})
-	tq.accepts(ack(1+packets, 3), nil)
-	tq.wantWC(Completion{ID: 3})
-}
-
-// fakeSpace is a region longer than the memory behind it.
-type fakeSpace struct{}
-
-func (*fakeSpace) register(tq *testQP, n uint64) *mem.MR {
-	// 2 GiB of zero pages: only those that are written exist.
-	b, err := mapAnonymous(int(n))
-	if err != nil {
-		tq.t.Fatal(err)
-	}
-	tq.t.Cleanup(func() { unmap(b) })
-	mr, err := tq.keys.Register(&tq.pd, mem.NewBytes(b, 1<<40), 1<<40, 1<<40, n, mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead)
-	if err != nil {
-		tq.t.Fatal(err)
-	}
-	return mr
 }
 
 func TestLocalErrors(t *testing.T) {

@@ -1,0 +1,126 @@
+package qp
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// mapRepeated maps n bytes of which every 2 MiB are the same memory: as much
+// address space as the longest message needs, and hardly any memory.
+func mapRepeated(t *testing.T, n int) []byte {
+	const page = 2 << 20
+	fd, err := unix.MemfdCreate("urxe-test", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, page); err != nil {
+		t.Fatal(err)
+	}
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
+	for at := 0; at < n; at += page {
+		if err := mapOver(b[at:at+page], fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// registerGreat registers the longest message's worth of memory.
+func (tq *testQP) registerGreat() (*mem.MR, []byte) {
+	b := mapRepeated(tq.t, MaxMessage)
+	mr, err := tq.keys.Register(&tq.pd, mem.NewBytes(b, 1<<40), 1<<40, 1<<40, MaxMessage, mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead)
+	if err != nil {
+		tq.t.Fatal(err)
+	}
+	return mr, b
+}
+
+// A READ of 2 GiB at path MTU 256 takes half of the PSN space. It flies alone,
+// between a requester and a responder whose queues stall and lose packets.
+func TestGreatReadFliesAlone(t *testing.T) {
+	if raceEnabled {
+		t.Skip("8 million packets take minutes under the race detector; it runs without")
+	}
+	x := newQP(t, nil)
+	y := newQP(t, func(a *Attr) {
+		a.DestQPN, a.RQPSN, a.SQPSN = testQPN, localPSN, peerPSN
+	})
+	dst, to := x.registerGreat()
+	src, from := y.registerGreat()
+	copy(from[:2<<20], seq(2<<20))
+	x.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: x.local(0, 4)})
+	x.send(SendWQE{ID: 2, Opcode: WRRead, Flags: Signaled, RemoteAddr: src.IOVA, RKey: src.Key,
+		SGEs: []SGE{{Addr: dst.IOVA, Length: MaxMessage, LKey: dst.Key}}})
+	x.send(SendWQE{ID: 3, Opcode: WRSend, Flags: Signaled, SGEs: x.local(0, 4)})
+	y.recv(1, 0, 4)
+	y.recv(2, 0, 4)
+
+	w := greatWire{r: rand.New(rand.NewPCG(1, 2))}
+	alone := false
+	for range 1 << 30 {
+		n := w.pass(x, y, 4)
+		outstanding := x.req.high - x.req.una
+		if outstanding > ib.PSNWindow {
+			t.Fatalf("%d PSNs are unacknowledged, at most %d may be", outstanding, ib.PSNWindow)
+		}
+		alone = alone || outstanding == ib.PSNWindow
+		n += w.pass(y, x, w.r.IntN(64)) // at times none: the queue is full
+		if n == 0 && len(x.wcs) == 3 {
+			break
+		}
+		x.sleep(1000)
+	}
+	x.wantWC(Completion{ID: 1}, Completion{ID: 2, Opcode: WCRead, ByteLen: MaxMessage}, Completion{ID: 3})
+	if !alone || w.lost == 0 {
+		t.Errorf("the READ was alone in flight: %v; %d packets were lost", alone, w.lost)
+	}
+	if !bytes.Equal(to[:2<<20], from[:2<<20]) {
+		t.Error("other bytes than were there")
+	}
+	if x.cfg.Counters.ImpliedNAK == 0 {
+		t.Error("no READ was resumed")
+	}
+}
+
+// greatWire passes packets, and loses one of 100,000.
+type greatWire struct {
+	r      *rand.Rand
+	buf    [512]byte
+	packet wire.Packet
+	lost   int
+}
+
+// pass carries up to n packets from one QP to the other.
+func (w *greatWire) pass(from, to *testQP, n int) (passed int) {
+	var p TxPacket
+	for ; passed < n; passed++ {
+		p.Frame.Frag[0] = w.buf[:]
+		if !from.Plan(from.now, &p, from.batch) {
+			break
+		}
+		from.batch.Run()
+		from.Path().Seal(&p.Frame)
+		if w.r.IntN(100_000) == 0 {
+			w.lost++
+			continue
+		}
+		if v := wire.Parse(&w.packet, &p.Frame); v != wire.Accepted {
+			from.t.Fatalf("made a packet that is %v", v)
+		}
+		to.Handle(&w.packet, to.now, to.batch)
+		to.batch.Run()
+	}
+	return passed
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package qp
+
+// raceEnabled: the test runs under the race detector, ten times slower.
+const raceEnabled = true
