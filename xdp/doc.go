@@ -21,6 +21,10 @@
 // A frame is 4096 bytes. A received frame holds 3840 bytes, since the kernel
 // keeps 256 before them; a longer packet arrives as 3840 bytes and the rest.
 //
+// A VLAN tag is part of a packet only if no hardware took it off before the
+// program ran: turn that off where VLANs matter (ethtool -K eth0 rxvlan off; for a
+// veth, txvlan off at the sending end).
+//
 // # Concurrency
 //
 // Recv, Release, Reserve, Unreserve, Send, Flush, Reap and TXSpace of a Socket

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -190,17 +189,6 @@ func TestAddressesAreLive(t *testing.T) {
 	st, err := port.ProgramStats()
 	if want := (xdp.ProgramStats{Redirected: 1, Foreign: 2}); err != nil || st != want {
 		t.Errorf("%+v, %v, want %+v", st, err, want)
-	}
-}
-
-// A tag in the packet is looked behind; what arrives still has it.
-func TestVLANTagged(t *testing.T) {
-	for _, mode := range modes {
-		l := newLab(t, nettest.Config{MTU: 4200}, xdp.Options{Mode: mode})
-		for _, n := range []int{100, 3840, 4198} {
-			f := l.frame(0, n)
-			l.arrives(0, slices.Concat(f[:12], []byte{0x81, 0, 0x60, 5}, f[12:n-4]))
-		}
 	}
 }
 

@@ -20,14 +20,14 @@ const (
 	msgFeaturesSet = 12
 )
 
-// unwanted are the features of a veth that leave checksums or segments to a NIC
-// that isn't there.
+// unwanted are the features of a veth that leave checksums, segments or VLAN
+// tags to a NIC that isn't there. XDP does not see a tag that is not in the packet.
 var unwanted = []string{
 	"tx-checksum-ip-generic", "tx-checksum-sctp", "tx-generic-segmentation", "tx-tcp-segmentation",
-	"tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation",
+	"tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation", "tx-vlan-hw-insert",
 }
 
-// offloadsOff makes the kernel finish the checksums and the segments of what it
+// offloadsOff makes the kernel finish the checksums, segments and tags of what it
 // sends on an interface, on a thread in its namespace.
 func offloadsOff(ifname string) error {
 	family, err := netlink.GenlFamilyGet("ethtool")

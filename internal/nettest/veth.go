@@ -22,8 +22,8 @@ type Config struct {
 	// Bridge puts a third namespace between the two ends, with a bridge in it,
 	// where their packets can be seen and disturbed.
 	Bridge bool
-	// Offloads leaves checksum and segmentation offload on. By default they are
-	// off, so that the packets of kernel sockets carry whole checksums.
+	// Offloads leaves checksum, segmentation and VLAN offload on. By default they
+	// are off, so that what kernel sockets send is as it would be on a cable.
 	Offloads bool
 	// Name is the name of the interface at both ends; "" is "veth0".
 	Name string
