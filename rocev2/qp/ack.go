@@ -92,10 +92,11 @@ func (q *QP) advance(to uint64, now clock.Time, n *mem.Note) {
 	if to == r.una {
 		return
 	}
-	r.flight = max(0, r.flight-int(to-r.una))
-	for r.acking != r.tail && r.at(r.acking).end() <= to {
-		if r.at(r.acking).responds() {
-			r.rdAtomics--
+	for r.acking != r.tail && r.at(r.acking).first < to {
+		t := r.at(r.acking)
+		r.land(t, to)
+		if t.end() > to {
+			break
 		}
 		r.acking++
 	}
@@ -113,6 +114,22 @@ func (q *QP) advance(to uint64, now clock.Time, n *mem.Note) {
 	if r.una < r.high {
 		q.armTimer(now)
 	}
+}
+
+// land takes the packets of t below the sequence number to out of those in
+// flight. A READ is one, until all of its response is there.
+func (r *requester) land(t *request, to uint64) {
+	packets, whole := int(min(t.end(), to)-max(t.first, r.una)), t.end() <= to
+	switch {
+	case t.isRead() && whole:
+		packets = 1
+	case t.isRead():
+		packets = 0
+	}
+	if whole && t.responds() {
+		r.rdAtomics--
+	}
+	r.flight = max(0, r.flight-packets)
 }
 
 // handleNAK takes a NAK for the packet at una.

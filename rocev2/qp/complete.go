@@ -57,10 +57,16 @@ func (q *QP) failLocal(index uint32, status WCStatus) {
 	q.checkFailed()
 }
 
-// checkFailed fails the request that failLocal noted once it is the oldest.
+// checkFailed fails the request that failLocal noted once it is the oldest. If
+// only its repetition failed, an acknowledgement may have completed it since.
 func (q *QP) checkFailed() {
-	if r := &q.req; r.failStatus != Success && r.oldest == r.failIndex {
+	r := &q.req
+	switch behind := int32(r.oldest - r.failIndex); {
+	case r.failStatus == Success:
+	case behind == 0:
 		q.failOldest(r.failStatus)
+	case behind > 0:
+		r.failStatus = Success
 	}
 }
 

@@ -101,22 +101,25 @@ func (q *QP) Plan(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	if q.state == Err {
 		q.flush() // what was posted since
 	}
-	respond, request := q.owesResponse(), q.state != Err && q.wantsRequest(now)
-	switch {
-	case q.path == nil:
+	request := q.state != Err && q.wantsRequest(now)
+	if q.path == nil {
 		if request {
 			q.armTimer(now)
 		}
 		return false
-	case respond && (q.respond || !request):
-		q.respond = false
-		q.planResponse(p, b)
-		return true
-	case request:
-		q.respond = true
-		return q.planRequest(now, p, b)
 	}
-	return false
+	if request && !(q.respond && q.owesResponse()) {
+		q.respond = true
+		if q.planRequest(now, p, b) {
+			return true
+		}
+	}
+	if !q.owesResponse() {
+		return false
+	}
+	q.respond = false
+	q.planResponse(p, b)
+	return true
 }
 
 // OnlyAcks reports whether all that Plan would send now is a positive
@@ -164,11 +167,11 @@ func (q *QP) commitPlanned(op *mem.Op) {
 	}
 	op.Note.Ref.(*TxPacket).Void = true
 	switch {
-	case op.Status == mem.Discarded || q.state == Err && !q.resp.closing:
-	case op.Note.Code == noteRequestOut:
-		q.failLocal(op.Note.X, LocProtErr)
-	default:
+	case op.Status == mem.Discarded:
+	case op.Note.Code == noteResponseOut && (q.state != Err || q.resp.refused):
 		q.failResponse(op.Note.PSN)
+	case op.Note.Code == noteRequestOut && q.state != Err:
+		q.failLocal(op.Note.X, LocProtErr)
 	}
 }
 
@@ -183,6 +186,9 @@ func (q *QP) commitFault(op *mem.Op) {
 		q.resp.recvStatus = LocProtErr
 		q.reject(n.PSN, wire.NakRemoteOperation, 0)
 	default:
+		if n.Flags&flagReceive != 0 {
+			q.resp.recvStatus = LocAccessErr
+		}
 		q.reject(n.PSN, wire.NakRemoteAccess, EventQPAccessErr)
 	}
 }

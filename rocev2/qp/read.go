@@ -87,9 +87,17 @@ func (q *QP) planReadResponse(p *TxPacket, o *response, b *mem.Batch) {
 }
 
 // failResponse refuses a READ in the middle of its response, whose memory went
-// away: the NAK takes the PSN of the packet that can't be sent.
+// away: the NAK takes the PSN of the packet that can't be sent. A NAK that is
+// owed already, or was made for the same burst and goes down with it, answers a
+// later request: this one goes in its place.
 func (q *QP) failResponse(psn ib.PSN) {
-	q.resp.owed.clear()
+	r := &q.resp
+	r.owed.clear()
+	if r.refused {
+		r.closing = true
+		q.owe(wire.NakRemoteAccess, psn)
+		return
+	}
 	q.reject(psn, wire.NakRemoteAccess, EventQPAccessErr)
 }
 

@@ -114,9 +114,10 @@ func (r *responder) save(s savedRequest) {
 	r.saved.push(s)
 }
 
-// findSaved returns the saved request that psn belongs to, or nil.
+// findSaved returns the saved request that psn belongs to, or nil: the newest,
+// as one from 2^24 PSNs ago may still be there.
 func (r *responder) findSaved(psn ib.PSN) *savedRequest {
-	for i := range r.saved.len() {
+	for i := r.saved.len() - 1; i >= 0; i-- {
 		s := r.saved.at(i)
 		if psn.Sub(s.first) >= 0 && psn.Sub(s.last) <= 0 {
 			return s

@@ -35,6 +35,7 @@ type responder struct {
 	nak     wire.Syndrome // owed; 0: none
 	nakPSN  ib.PSN
 	nakSent bool // for the present epsn: said once (9.7.5.1.3)
+	refused bool // a request, which ended the connection
 	closing bool // in ERR: the NAK that says why, and what comes before it, is still owed
 	heard   bool // a packet came: COMM_EST
 }
@@ -173,8 +174,12 @@ func (q *QP) execute(p *wire.Packet, b *mem.Batch) refusal {
 	if why := q.checkSequence(p); why != accepted {
 		return why
 	}
-	switch p.Opcode.Info().Operation {
+	i := p.Opcode.Info()
+	switch i.Operation {
 	case wire.OpSend:
+		if i.Ext.Has(wire.ExtIETH) {
+			return invalid // not offered: to deliver it without invalidating the key would deceive the peer
+		}
 		return q.executeSend(p, b)
 	case wire.OpWrite:
 		return q.executeWrite(p, b)
@@ -214,6 +219,9 @@ func (q *QP) executeSend(p *wire.Packet, b *mem.Batch) refusal {
 			return notReady
 		}
 		*m = message{op: wire.OpSend, wqe: w}
+		if len(w.SGEs) > MaxSGE {
+			return badReceive // more ops than Handle may add
+		}
 	}
 	if m.got+uint64(p.Len) > m.wqe.length() {
 		return tooLong
@@ -387,6 +395,7 @@ func (q *QP) reject(psn ib.PSN, s wire.Syndrome, event Event) {
 	} else if event != 0 {
 		q.cfg.Host.Notify(q, event)
 	}
+	r.refused = true
 	q.enterErr(true)
 	// What the batch had not committed yet is not acknowledged, nor expected.
 	r.epsn, r.cpsn = psn, psn
