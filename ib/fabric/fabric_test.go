@@ -276,6 +276,55 @@ func TestLanesAndPartitions(t *testing.T) {
 	}
 }
 
+// A switch whose port enforces partitions drops what is of another, at the way
+// in and at the way out, counts it and sends trap 259.
+func TestSwitchEnforcesPartitions(t *testing.T) {
+	for _, inbound := range []bool{true, false} {
+		f := load(t, "ft32.net")
+		a := attach(t, f, "h3", 1)
+		lids := bringUp(a)
+		leaf, far := f.Node("leaf0"), f.Node("h20")
+		num := 4 // The way in: the SM's own port.
+		if !inbound {
+			num = int(leaf.sw.forward(lids[far]))
+		}
+		v := leaf.Info(num)
+		v.SetPartitionEnforcementInbound(inbound)
+		v.SetPartitionEnforcementOutbound(!inbound)
+		v.SetPortState(ib.PortNop)
+		v.SetPortPhysicalState(mad.PhysNop)
+		a.set(mad.AttrPortInfo, uint32(num), v, 1)
+		ask := func() error {
+			_, err := a.to(lids[far], mad.ClassPerf, mad.MethodGet, mad.AttrClassPortInfo, 0, nil)
+			return err
+		}
+		if err := ask(); err != nil {
+			t.Fatalf("inbound %v: with the default partition: %v", inbound, err)
+		}
+		keys := make(mad.PKeyTable, mad.PKeyTableSize)
+		keys.SetPKey(0, 0x8001)
+		a.set(mad.AttrPKeyTable, uint32(num)<<16, keys, 1)
+		a.got = nil
+		if err := ask(); !errors.Is(err, errLost) {
+			t.Errorf("inbound %v: it got through: %v", inbound, err)
+		}
+		counter := portXmitConstraintErrors
+		if inbound {
+			counter = portRcvConstraintErrors
+		}
+		if c := leaf.ports[num].counters.plain[counter]; c != 1 {
+			t.Errorf("inbound %v: counted %d", inbound, c)
+		}
+		n := lastTrap(a)
+		if n == nil || n.TrapNumber() != mad.TrapBadPKeySwitch {
+			t.Fatalf("inbound %v: no trap 259", inbound)
+		}
+		if d := n.Trap().(mad.DetailsSwitchPKey); d.SwitchLID() != lids[leaf] || int(d.PortNumber()) != num || d.PKey() != ib.PKeyDefault {
+			t.Errorf("inbound %v: trap 259 is about LID %d port %d, %v", inbound, d.SwitchLID(), d.PortNumber(), d.PKey())
+		}
+	}
+}
+
 func lastTrap(a *agent) mad.Notice {
 	if len(a.got) == 0 {
 		return nil

@@ -18,7 +18,7 @@ func (f *Fabric) carryDirect(e *Endpoint, p *mad.Packet) {
 		return
 	}
 	if m.DrSLID() != ib.LIDPermissive {
-		dest, via := f.routeLID(e.at, p.Addr.LID, p.Addr.SL, true)
+		dest, via := f.routeLID(e.at, p.Addr.LID, management)
 		if dest == nil {
 			f.stats.Dropped++
 			return
@@ -28,7 +28,7 @@ func (f *Fabric) carryDirect(e *Endpoint, p *mad.Packet) {
 	at, in, ok := f.walk(at, in, m)
 	if ok && m.DrDLID() != ib.LIDPermissive {
 		var dest *port
-		dest, in = f.routeLID(at.endport(in), m.DrDLID(), p.Addr.SL, true)
+		dest, in = f.routeLID(at.endport(in), m.DrDLID(), management)
 		if ok = dest != nil; ok {
 			at = dest.node
 		}
@@ -93,13 +93,13 @@ func (f *Fabric) returnDirect(e *Endpoint, p *mad.Packet) {
 // carryLID takes a packet from an endport to the port with its LID.
 func (f *Fabric) carryLID(from *port, p *mad.Packet) {
 	m := p.MAD()
-	subnet := m.Class().Subnet()
-	dest, in := f.routeLID(from, p.Addr.LID, p.Addr.SL, subnet)
+	k := kindOf(from, p)
+	dest, in := f.routeLID(from, p.Addr.LID, k)
 	if dest == nil {
 		f.stats.Dropped++
 		return
 	}
-	if !subnet && !f.passesPKey(from, dest, p) {
+	if !k.subnet && !f.passesPKey(from, dest, k, p) {
 		f.stats.Dropped++
 		return
 	}
@@ -110,12 +110,12 @@ func (f *Fabric) carryLID(from *port, p *mad.Packet) {
 		f.giveTo(dest, in, p)
 		return
 	}
-	f.arrive(dest.node, in, p, func(p *mad.Packet) { f.answerLID(dest, in, source, p) })
+	f.arrive(dest.node, in, p, func(p *mad.Packet) { f.answerLID(dest, source, k, p) })
 }
 
 // answerLID takes a node's own answer back to the LID that asked.
-func (f *Fabric) answerLID(dest *port, _ uint8, to ib.LID, p *mad.Packet) {
-	back, in := f.routeLID(dest, to, p.Addr.SL, p.MAD().Class().Subnet())
+func (f *Fabric) answerLID(dest *port, to ib.LID, k kind, p *mad.Packet) {
+	back, in := f.routeLID(dest, to, k)
 	if back == nil {
 		f.stats.Dropped++
 		return
@@ -157,10 +157,32 @@ func (f *Fabric) arrive(n *Node, in uint8, p *mad.Packet, back func(*mad.Packet)
 	back(p)
 }
 
+// kind is what switches look at in a packet that is routed by LID.
+type kind struct {
+	subnet bool // VL15: no lanes, no partitions.
+	sl     uint8
+	key    ib.PKey
+	source *port
+}
+
+var management = kind{subnet: true}
+
+// kindOf returns the kind of a packet that an endport sends.
+func kindOf(from *port, p *mad.Packet) kind {
+	if p.MAD().Class().Subnet() {
+		return management
+	}
+	k := kind{sl: p.Addr.SL, source: from}
+	if keys := from.pkeys(); int(p.Addr.PKeyIndex) < len(keys) {
+		k.key = keys[p.Addr.PKeyIndex]
+	}
+	return k
+}
+
 // routeLID follows the forwarding tables from an endport to a LID, and returns
 // the port that owns it and the one that the packet came in by; nil when it
 // does not get there.
-func (f *Fabric) routeLID(from *port, lid ib.LID, sl uint8, subnet bool) (*port, uint8) {
+func (f *Fabric) routeLID(from *port, lid ib.LID, k kind) (*port, uint8) {
 	if !lid.Unicast() {
 		return nil, 0
 	}
@@ -169,7 +191,7 @@ func (f *Fabric) routeLID(from *port, lid ib.LID, sl uint8, subnet bool) (*port,
 		if from.owns(lid) {
 			return from, in
 		}
-		if !from.cross(subnet) {
+		if !from.cross(k.subnet) {
 			return nil, 0
 		}
 		n, in = from.peer.node, from.peer.num
@@ -189,7 +211,7 @@ func (f *Fabric) routeLID(from *port, lid ib.LID, sl uint8, subnet bool) (*port,
 			return nil, 0
 		}
 		p := n.port(int(out))
-		if p == nil || !p.allows(in, sl, subnet) || !p.cross(subnet) {
+		if p == nil || !p.allows(in, k) || !p.cross(k.subnet) {
 			n.port(int(in)).count(portRcvSwitchRelayErrors, 1)
 			return nil, 0
 		}
@@ -218,9 +240,37 @@ func (p *port) cross(subnet bool) bool {
 }
 
 // allows reports whether a packet that came to the switch by port in may leave
-// by p: its SL maps to a lane that there is (IBA 7.6.6), and not to VL15.
-func (p *port) allows(in, sl uint8, subnet bool) bool {
-	return subnet || p.lane(in, sl) < lanes(p.pi().OperationalVLs())
+// by p: its SL maps to a lane that there is (IBA 7.6.6), and both ports are in
+// its partition, if they care (IBA 10.9.8).
+func (p *port) allows(in uint8, k kind) bool {
+	if k.subnet {
+		return true
+	}
+	if p.lane(in, k.sl) >= lanes(p.pi().OperationalVLs()) {
+		return false
+	}
+	q := p.node.port(int(in))
+	switch {
+	case q.num != 0 && q.pi().PartitionEnforcementInbound() && !q.member(k.key):
+		q.count(portRcvConstraintErrors, 1)
+		q.badPKeySwitch(k)
+		return false
+	case p.pi().PartitionEnforcementOutbound() && !p.member(k.key):
+		p.count(portXmitConstraintErrors, 1)
+		p.badPKeySwitch(k)
+		return false
+	}
+	return true
+}
+
+// member reports whether packets with a key pass the P_Key table of p.
+func (p *port) member(key ib.PKey) bool {
+	for _, k := range p.pkeys() {
+		if key.Matches(k) {
+			return true
+		}
+	}
+	return false
 }
 
 // lanes returns how many data lanes an encoding of VLCap or OperationalVLs is.
@@ -235,18 +285,13 @@ func lanes(v uint8) uint8 {
 }
 
 // passesPKey checks the P_Key of a packet at its destination (IBA 10.9.3).
-func (f *Fabric) passesPKey(from, dest *port, p *mad.Packet) bool {
-	keys := from.pkeys()
-	if int(p.Addr.PKeyIndex) >= len(keys) {
-		return false
-	}
-	key := keys[p.Addr.PKeyIndex]
+func (f *Fabric) passesPKey(from, dest *port, kd kind, p *mad.Packet) bool {
 	for i, k := range dest.pkeys() {
-		if key.Matches(k) {
+		if kd.key.Matches(k) {
 			p.Addr.PKeyIndex = uint16(i)
 			return true
 		}
 	}
-	dest.badPKey(from, key, p.Addr.SL)
+	dest.badPKey(from, kd.key, kd.sl)
 	return false
 }

@@ -134,6 +134,27 @@ func (p *port) badPKey(from *port, key ib.PKey, sl uint8) {
 	p.sendTrap(notice)
 }
 
+// badPKeySwitch sends trap 259: a packet of a foreign partition came to a
+// switch's port, or was about to leave by it.
+func (p *port) badPKeySwitch(k kind) {
+	own := &p.node.ports[0]
+	notice := newNotice(p.node, own, mad.NoticeSecurity, mad.TrapBadPKeySwitch)
+	d := mad.DetailsSwitchPKey(notice.Details())
+	d.SetDataValid(validFields)
+	d.SetLID1(k.source.pi().LID())
+	d.SetPKey(k.key)
+	d.SetSL(k.sl)
+	d.SetQP1(ib.QPNGeneralServices)
+	d.SetQP2(ib.QPNGeneralServices)
+	d.SetSwitchLID(own.pi().LID())
+	d.SetPortNumber(p.num)
+	own.sendTrap(notice)
+}
+
+// validFields has a bit for each field of trap 259 that is filled, in their
+// order: LID1, PKey, SL, QP1, QP2, SwitchLID and PortNumber.
+const validFields = 1<<0 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<8 | 1<<9
+
 // sendTrap sends a notice to the SM that owns the port, if one does (IBA
 // 13.4.9), and remembers it until that answers.
 func (p *port) sendTrap(v mad.Notice) {
@@ -152,7 +173,7 @@ func (p *port) sendTrap(v mad.Notice) {
 
 func (f *Fabric) launchTrap(t *trap) {
 	pi := t.from.pi()
-	dest, in := f.routeLID(t.from, pi.MasterSMLID(), pi.MasterSMSL(), true)
+	dest, in := f.routeLID(t.from, pi.MasterSMLID(), management)
 	if dest == nil {
 		f.stats.Dropped++
 		return

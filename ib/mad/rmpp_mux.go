@@ -67,11 +67,22 @@ func (r *RMPP) Send(head *Packet, data []byte, now clock.Time) error {
 		return fmt.Errorf("RMPP message of %d bytes: want at most %d", len(data), rmppMaxBytes)
 	case len(r.transfers) >= rmppMaxTransfers:
 		return fmt.Errorf("RMPP: %d transfers are under way already", len(r.transfers))
-	case r.transfers[k] != nil:
+	case r.busy(k):
 		return fmt.Errorf("RMPP: TID 0x%016x to LID %d is under way already", m.TID(), head.Addr.LID)
 	}
 	r.add(&transfer{key: k, sender: NewSender(head, data, now)})
 	return nil
+}
+
+// busy reports whether a transfer is under way. The request that an answer is
+// for has ended; its receiver only lingers.
+func (r *RMPP) busy(k rmppKey) bool {
+	x := r.transfers[k]
+	if x != nil && x.receiver != nil && x.reported {
+		r.remove(x)
+		return false
+	}
+	return x != nil
 }
 
 // Handle takes a packet that came in, and reports whether it was one of RMPP.
@@ -82,6 +93,15 @@ func (r *RMPP) Handle(p *Packet, now clock.Time) bool {
 	}
 	k := keyOf(&p.Addr, m, m.Method())
 	x := r.transfers[k]
+	if x != nil && x.sender != nil && m.RMPPType() == RMPPData {
+		if !m.IsResponse() {
+			return true // Of the request that is being answered: its last ACK was lost.
+		}
+		// The answer to a request that was itself long: it says that all of the
+		// request came, should the last ACK be lost (IBA 13.6.3.3).
+		r.remove(x)
+		x = nil
+	}
 	if x == nil {
 		if x = r.accept(k, p, now); x == nil {
 			return true // A leftover of a transfer that has ended.
@@ -110,6 +130,10 @@ func (r *RMPP) accept(k rmppKey, p *Packet, now clock.Time) *transfer {
 func (r *RMPP) Next(p *Packet) bool {
 	for len(r.ready) > 0 {
 		x := r.ready[0]
+		if r.transfers[x.key] != x {
+			r.ready = r.ready[1:]
+			continue
+		}
 		if x.sender != nil && x.sender.Next(p) || x.receiver != nil && x.receiver.Next(p) {
 			return true
 		}

@@ -34,6 +34,9 @@ func (r *Receiver) Handle(m MAD, now clock.Time) {
 		r.fail(RMPPBadVersion)
 	case m.RMPPType() == RMPPData:
 		r.segment(m, now)
+	case m.RMPPType() == RMPPAck && m.Segment() == 0:
+		// The sender of a long request grants the answer's first window. One
+		// segment is always granted, which is what is used.
 	case m.RMPPType() == RMPPStop || m.RMPPType() == RMPPAbort:
 		if !r.done {
 			r.done, r.err = true, &RMPPError{Status: m.RMPPStatus(), Remote: true}

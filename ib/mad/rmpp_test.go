@@ -274,6 +274,59 @@ func simulate(seed uint64, loss float64) error {
 	return errors.New("it never ends")
 }
 
+// A request that is long is answered by a message that is long, with the same
+// TID, even when the request's last ACK is lost.
+func TestRMPPBothWays(t *testing.T) {
+	for _, lose := range []bool{false, true} {
+		var client, server RMPP
+		q := &Packet{Addr: Addr{LID: 9, QPN: 1}}
+		q.MAD().InitSA(MethodGetMulti, AttrMultiPathRecord, 0)
+		q.MAD().SetTID(5)
+		ask, answer := pattern(3000), pattern(30000)
+		if err := client.Send(q, ask, 1); err != nil {
+			t.Fatal(err)
+		}
+		var got *Message
+		for range 1000 {
+			for _, p := range drain(client.Next) {
+				server.Handle(&p, 1)
+			}
+			if m, ok := server.Message(); ok {
+				if m.Err != nil || !bytes.Equal(m.Bytes, ask) {
+					t.Fatalf("the request came as %d bytes, %v", len(m.Bytes), m.Err)
+				}
+				if lose {
+					drain(server.Next)
+				}
+				m.MAD().Respond(StatusOK)
+				if err := server.Send(&m.Packet, answer, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, p := range drain(server.Next) {
+				client.Handle(&p, 1)
+			}
+			if m, ok := client.Message(); ok {
+				got = &m
+			}
+		}
+		if got == nil || got.Err != nil || !bytes.Equal(got.Bytes, answer) || got.MAD().Method() != MethodGetMultiResp {
+			t.Errorf("last ACK lost %v: the answer is %v", lose, got)
+		}
+		if client.Failed+server.Failed != 0 {
+			t.Errorf("%d and %d transfers failed", client.Failed, server.Failed)
+		}
+	}
+}
+
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i/251)
+	}
+	return b
+}
+
 // Whatever comes, a transfer neither crashes nor hangs.
 func FuzzRMPP(f *testing.F) {
 	f.Add([]byte{1, 2, 0xf9, 0, 0, 0, 0, 1, 0, 0, 0, 9}, uint8(1))
