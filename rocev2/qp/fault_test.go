@@ -3,6 +3,7 @@ package qp
 import (
 	"testing"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
 )
@@ -73,9 +74,11 @@ func TestLocalErrorKeepsAnswers(t *testing.T) {
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, SGEs: tq.local(0, 4)})
 	tq.plan()
-	tq.accepts(ackReq(tq.reth(wire.RCWriteOnly, 0, 0, 0)), nil)
-	tq.send(SendWQE{ID: 2, Opcode: 77})
-	tq.wantPacket(ackP(0, 1), nil)
+	for i := range 2 { // the second time it is the requester's turn
+		tq.accepts(ackReq(tq.reth(wire.RCWriteOnly, i, 0, 0)), nil)
+		tq.wantPacket(ackP(i, ib.MSN(i+1)), nil)
+		tq.send(SendWQE{ID: 2, Opcode: 77})
+	}
 	tq.wantQuiet()
 }
 
