@@ -20,7 +20,14 @@ func (m *Manager) discovered(now clock.Time) {
 		m.lost(now)
 		return
 	}
+	if len(m.dirty) > 0 {
+		m.refreshDirty() // reported since this sweep began
+		return
+	}
 	reached := m.prune()
+	if m.askSilent(reached) {
+		return
+	}
 	if !m.heavy && !m.changed && m.snapshot != nil && len(m.snapshot.Missing) == 0 {
 		m.phase = idle
 		m.retryAt(now)
@@ -49,26 +56,17 @@ func (m *Manager) lost(now clock.Time) {
 }
 
 // prune returns the nodes that are connected to us, nearest first, gives each
-// the shortest route there is, and marks the others as gone.
-func (m *Manager) prune() []*node {
-	seen := map[*node]bool{m.self.n: true}
-	order := []*node{m.self.n}
-	m.self.n.path = nil
-	for i := 0; i < len(order); i++ {
-		n := order[i]
-		if n.silent != "" {
-			continue
-		}
-		for j := range n.ports {
-			p := &n.ports[j]
-			if p.peer == nil || !n.isSwitch() && p != m.self || seen[p.peer.n] {
-				continue
-			}
-			seen[p.peer.n] = true
-			p.peer.n.path = append(append(make([]byte, 0, len(n.path)+1), n.path...), p.num)
-			order = append(order, p.peer.n)
-		}
-	}
+// the best route there is, and marks the others as gone.
+func (m *Manager) prune() (order []*node) {
+	seen := map[*node]bool{}
+	path := map[*node][]byte{}
+	m.ways(func(n *node, by *port) bool {
+		seen[n] = true
+		path[n] = extend(path, by)
+		n.path = path[n]
+		order = append(order, n)
+		return true
+	})
 	m.leave(seen)
 	return order
 }

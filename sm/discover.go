@@ -3,8 +3,6 @@ package sm
 import (
 	"bytes"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
@@ -19,7 +17,7 @@ func (m *Manager) discoverAll(now clock.Time) {
 	m.found = 0
 	m.dirty, m.probes, m.problems = nil, nil, nil
 	for _, n := range m.nodes {
-		n.gone, n.asked, n.silent, n.alts = true, false, "", nil
+		n.gone, n.asked, n.silent = true, false, ""
 		for i := range n.ports {
 			n.ports[i].peer, n.ports[i].probing, n.ports[i].dead = nil, false, false
 		}
@@ -31,38 +29,50 @@ func (m *Manager) discoverAll(now clock.Time) {
 // refresh reads again the switches that reported a change, and looks again
 // behind ports where nobody answered.
 func (m *Manager) refresh(now clock.Time) {
-	m.phase, m.heavy = discovering, false
+	m.phase, m.heavy, m.retried = discovering, false, false
 	m.begun = now
 	m.problems = nil
-	for _, g := range slices.Sorted(maps.Keys(m.nodes)) {
-		m.askSilent(m.nodes[g])
-	}
-	for _, n := range m.dirty {
-		if !n.gone {
-			m.ask(n)
-		}
-	}
+	m.refreshDirty()
 	for _, p := range m.probes {
 		if p.peer == nil && p.up() {
 			m.probe(p)
 		}
 	}
-	m.dirty, m.probes = nil, nil
+	m.probes = nil
 	m.verbosef("sweep", "refresh")
 }
 
-// askSilent gives a node that did not answer another chance.
-func (m *Manager) askSilent(n *node) {
-	if n.silent == "" || n.gone {
-		return
-	}
-	n.silent = ""
-	m.ask(n)
-	for i := range n.ports {
-		if p := &n.ports[i]; !n.isSwitch() && p.peer != nil {
-			m.get(n, mad.AttrPortInfo, uint32(p.num), p, (*Manager).gotPort)
+func (m *Manager) refreshDirty() {
+	for _, n := range m.dirty {
+		if !n.gone {
+			m.ask(n)
 		}
 	}
+	m.dirty = nil
+}
+
+// askSilent gives nodes that did not answer in an earlier sweep another chance,
+// now that the ways to them are the best there are. It reports whether there
+// are such.
+func (m *Manager) askSilent(reached []*node) (any bool) {
+	if m.heavy || m.retried {
+		return false
+	}
+	m.retried = true
+	for _, n := range reached {
+		if n.silent == "" {
+			continue
+		}
+		any = true
+		n.silent = ""
+		m.ask(n)
+		for i := range n.ports {
+			if p := &n.ports[i]; !n.isSwitch() && p.peer != nil {
+				m.get(n, mad.AttrPortInfo, uint32(p.num), p, (*Manager).gotPort)
+			}
+		}
+	}
+	return any
 }
 
 // ask reads all of a node but its NodeInfo.
@@ -121,14 +131,12 @@ func (m *Manager) arrive(n *node, info mad.NodeInfo, r *request) {
 		return
 	}
 	if n.gone {
-		n.gone, n.path, n.alts = false, bytes.Clone(r.path), nil
+		n.gone, n.path = false, bytes.Clone(r.path)
 		n.order = m.found
 		m.found++
 		if r.from == nil {
 			m.self = p
 		}
-	} else if len(n.alts) < 3 && len(r.path) <= len(n.path)+2 {
-		n.alts = append(n.alts, bytes.Clone(r.path))
 	}
 	if !n.asked {
 		m.ask(n)

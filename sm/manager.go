@@ -42,8 +42,10 @@ type Manager struct {
 	dirty    []*node // switches that reported a change
 	probes   []*port // ports behind which nobody answered
 	problems []string
-	others   []other // other subnet managers
-	asking   bool    // they have been asked who they are
+	suspects map[*node]int // requests lost on ways through a node
+	retried  bool          // this sweep has asked again who was silent
+	others   []other       // other subnet managers
+	asking   bool          // they have been asked who they are
 
 	fabric   *topo.Fabric
 	routing  *route.Result
@@ -52,6 +54,7 @@ type Manager struct {
 
 	replies   []mad.Packet
 	deadline  clock.Time // of the next light sweep, or of another try
+	hold      clock.Time // when switches that reported a change are read
 	backoff   time.Duration
 	polls     int // of the master, without an answer
 	activity  uint32
@@ -68,7 +71,7 @@ func New(cfg Config, local mad.Local) *Manager {
 	cfg.fill()
 	return &Manager{
 		cfg: cfg, local: local, line: newLine(cfg.MaxSMPs), nodes: map[ib.GUID]*node{},
-		state: mad.SMDiscovering, deadline: clock.Never, lastTraps: map[trapKey]trapSeen{},
+		suspects: map[*node]int{}, state: mad.SMDiscovering, deadline: clock.Never, lastTraps: map[trapKey]trapSeen{},
 	}
 }
 
@@ -100,9 +103,10 @@ func (m *Manager) Expire(now clock.Time) {
 		return
 	}
 	m.deadline = clock.Never
-	if m.phase == standby {
+	switch {
+	case m.phase == standby:
 		m.poll(now)
-	} else {
+	case !m.wantHeavy && len(m.dirty) == 0:
 		m.light(now)
 	}
 	m.settle(now)
@@ -186,7 +190,7 @@ func (m *Manager) startAgain(now clock.Time) bool {
 	case m.wantHeavy:
 		m.wantHeavy = false
 		m.discoverAll(now)
-	case len(m.dirty) > 0:
+	case len(m.dirty) > 0 && now >= m.hold:
 		m.refresh(now)
 	default:
 		return false

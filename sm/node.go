@@ -15,7 +15,6 @@ type node struct {
 	alias string         // the operator's name for it; empty if none
 	sw    mad.SwitchInfo // of switches; nil until read
 	path  []byte         // directed route to it
-	alts  [][]byte       // other routes that led to it in this sweep
 
 	ports []port // from 0
 	lft   lftCopy

@@ -193,6 +193,7 @@ func (m *Manager) answered(p *mad.Packet, now clock.Time) {
 	switch {
 	case r == nil: // of a sweep that was broken off
 	case p.Err != nil && r.tries <= m.tries(r):
+		m.goAround(r)
 		m.line.again = append(m.line.again, r)
 	case p.Err != nil:
 		m.fail(r, "does not answer", now)
@@ -203,15 +204,37 @@ func (m *Manager) answered(p *mad.Packet, now clock.Time) {
 	case a.Status() != mad.StatusOK:
 		m.refused(r, a)
 	default:
+		m.trust(r.route())
 		r.done(m, r, a)
 	}
 	m.settle(now)
 }
 
+// goAround looks for another way after the second loss in a row: one is bad
+// luck, two may be a node on the way that died.
+func (m *Manager) goAround(r *request) {
+	if r.tries < 2 {
+		return
+	}
+	m.doubt(r.route())
+	if r.n != nil {
+		m.reroute(r.n)
+		return
+	}
+	if r.from != nil {
+		m.reroute(r.from.n)
+		r.path = append(r.from.n.path[:len(r.from.n.path):len(r.from.n.path)], r.from.num)
+	}
+}
+
 // tries is how often a request is sent again. Who never answered gets fewer:
-// most often nobody is there.
+// most often nobody is there. So does everybody while a change waits to be
+// looked at, which may be why there is no answer.
 func (m *Manager) tries(r *request) int {
-	if r.n == nil {
+	switch {
+	case len(m.dirty) > 0 && m.phase != discovering:
+		return 1
+	case r.n == nil:
 		return max(1, m.cfg.Retries*3/4)
 	}
 	return m.cfg.Retries
@@ -234,20 +257,25 @@ func (m *Manager) refused(r *request, a mad.MAD) {
 	r.done(m, r, nil)
 }
 
-// fail ends a request without an answer. A node that another route led to is
-// tried over that one.
+// fail ends a request without an answer. The neighbours of the node are read
+// again: they know whether it is there at all.
 func (m *Manager) fail(r *request, why string, now clock.Time) {
 	if n := r.n; n != nil && n.silent == "" {
-		if len(n.alts) > 0 {
-			n.path, n.alts = n.alts[0], n.alts[1:]
-			r.tries = 0
-			m.line.again = append(m.line.again, r)
-			return
-		}
 		n.silent = why
 		m.errorf("6001", "request", "%s %s after %d tries of attribute %#04x along %v", n.name(), why, r.tries, uint16(r.attr), n.path)
+		if m.state == mad.SMMaster && m.phase != discovering {
+			m.askNeighbours(n, now)
+		}
 	}
 	r.done(m, r, nil)
+}
+
+func (m *Manager) askNeighbours(n *node, now clock.Time) {
+	for i := range n.ports {
+		if p := n.ports[i].peer; p != nil && p.n.isSwitch() && p.n.silent == "" {
+			m.soil(p.n, now)
+		}
+	}
 }
 
 // respond queues an answer, or another packet that none is awaited to.

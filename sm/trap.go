@@ -23,6 +23,9 @@ type trapSeen struct {
 const (
 	// quietTime is how long a trap that has been acted on says nothing new.
 	quietTime = 100 * time.Millisecond
+	// holdOff is how long the first report of a change waits for others: both
+	// ends of a link report, and all neighbours of a switch that fails.
+	holdOff = 2 * time.Millisecond
 	// trapsKept bounds how many different traps are remembered.
 	trapsKept = 4096
 )
@@ -73,10 +76,19 @@ func (m *Manager) linkChanged(l ib.LID, now clock.Time) {
 		return
 	}
 	m.infof("trap", "link state change reported by %s", n.name())
+	m.soil(n, now)
+}
+
+// soil notes that a switch must be read again.
+func (m *Manager) soil(n *node, now clock.Time) {
 	for _, d := range m.dirty {
 		if d == n {
 			return
 		}
+	}
+	if len(m.dirty) == 0 {
+		m.hold = now.Add(holdOff)
+		m.deadline = min(m.deadline, m.hold)
 	}
 	m.dirty = append(m.dirty, n)
 }

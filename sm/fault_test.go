@@ -1,0 +1,233 @@
+package sm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/urxe/urxe/ib/fabric"
+	"github.com/urxe/urxe/ib/mad"
+)
+
+// TestLoss: with a fifth of the MADs of a switch lost, every node comes up.
+func TestLoss(t *testing.T) {
+	for _, net := range []string{"ft32", "kfat8", "torus4x4"} {
+		f := load(t, net)
+		f.Seed(seed(t))
+		var sw *fabric.Node
+		for _, n := range f.Nodes() {
+			if n.Type() == mad.NodeSwitch {
+				sw = n
+				break
+			}
+		}
+		f.SetLosses(fabric.Loss{Node: sw, Requests: 0.1, Answers: 0.1})
+		b := newBed(t, f, "h0", Config{})
+		start := b.now
+		b.m.Start(b.now)
+		b.sweep()
+		took := b.now.Sub(start)
+		f.SetLosses()
+		b.up()
+		t.Logf("%s: up in %v of fabric time, %d of %d MADs lost", net, took, b.m.line.lost, b.m.Progress().Sent)
+	}
+}
+
+// TestLossEverywhere: a fifth of all MADs, each way.
+func TestLossEverywhere(t *testing.T) {
+	f := load(t, "kfat8")
+	f.Seed(seed(t))
+	f.SetLosses(fabric.Loss{Requests: 0.1, Answers: 0.1})
+	b := newBed(t, f, "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	b.run(2 * time.Minute) // what was given up is tried again
+	f.SetLosses()
+	b.run(time.Minute)
+	b.up()
+}
+
+// TestNeverUpWhileMissing: a node that takes no Set keeps the subnet from being
+// up, is named, and is tried again until it works.
+func TestNeverUpWhileMissing(t *testing.T) {
+	f := load(t, "ft32")
+	deaf := f.Node("h9")
+	f.SetLosses(fabric.Loss{Node: deaf, Requests: 1})
+	b := newBed(t, f, "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	if len(b.snap.Missing) != 1 || !strings.Contains(b.snap.Missing[0], `behind "leaf1"`) {
+		t.Fatalf("missing %q: want the port that h9 is behind", b.snap.Missing)
+	}
+	if b.said("SUBNET UP") || !b.said("SUBNET INCOMPLETE") {
+		t.Error("the report says that the subnet is up")
+	}
+	f.SetLosses()
+	b.run(time.Minute)
+	b.up()
+	if !b.said("SUBNET UP") {
+		t.Error("the subnet is whole, and not reported up")
+	}
+}
+
+// said reports whether an event had this text.
+func (b *bed) said(text string) bool {
+	for _, e := range b.events {
+		if strings.Contains(e.Text, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestLinkLoss: one link of a tree lost, and back. Only what changes is sent.
+func TestLinkLoss(t *testing.T) {
+	f := load(t, "kfat8")
+	b := newBed(t, f, "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	all := b.m.lftBlocks
+	agg := f.Node("agg0_0")
+	sent := b.m.Progress().Sent
+	if err := agg.Unlink(5); err != nil {
+		t.Fatal(err)
+	}
+	b.run(time.Second)
+	b.up()
+	t.Logf("link lost: %d of %d LFT blocks, %d MADs", b.m.lftBlocks, all, b.m.Progress().Sent-sent)
+	if b.m.lftBlocks == 0 || b.m.lftBlocks > all/2 {
+		t.Errorf("%d of %d LFT blocks sent", b.m.lftBlocks, all)
+	}
+	sent = b.m.Progress().Sent
+	if err := agg.Relink(5); err != nil {
+		t.Fatal(err)
+	}
+	b.run(time.Second)
+	b.up()
+	t.Logf("link back: %d LFT blocks, %d MADs", b.m.lftBlocks, b.m.Progress().Sent-sent)
+	if b.snap.Routing.Report.MaxLoad != 124 {
+		t.Errorf("busiest link %d after the link came back: want 124", b.snap.Routing.Report.MaxLoad)
+	}
+}
+
+// TestHostLoss: a host that leaves and returns keeps its LID and changes no table.
+func TestHostLoss(t *testing.T) {
+	f := load(t, "kfat8")
+	b := newBed(t, f, "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	h := f.Node("h77")
+	lid := h.Info(1).LID()
+	blocks := f.Stats().Sets[mad.AttrLinearFT]
+	if err := h.Unlink(1); err != nil {
+		t.Fatal(err)
+	}
+	b.run(time.Second)
+	if _, there := b.snap.ByLID[lid]; there {
+		t.Fatal("the host is still there")
+	}
+	if err := h.Relink(1); err != nil {
+		t.Fatal(err)
+	}
+	b.run(time.Second)
+	b.up()
+	if now := h.Info(1).LID(); now != lid {
+		t.Errorf("the host came back with LID %d: want its own, %d", now, lid)
+	}
+	if sent := f.Stats().Sets[mad.AttrLinearFT] - blocks; sent != 0 {
+		t.Errorf("%d LFT blocks sent for a host that left and came back", sent)
+	}
+}
+
+// TestSwitchReset: a switch that comes back without its settings gets all again.
+func TestSwitchReset(t *testing.T) {
+	f := load(t, "kfat8")
+	b := newBed(t, f, "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	for _, name := range []string{"core3", "agg2_1", "edge7_3"} {
+		n := f.Node(name)
+		n.Fail()
+		b.run(2 * time.Second)
+		if _, there := b.snap.ByGUID[n.GUID()]; there {
+			t.Fatalf("%s is still there", name)
+		}
+		n.Return()
+		b.run(2 * time.Second)
+		b.up()
+	}
+}
+
+// TestChurn: random failures and returns of links and switches; after each the
+// tables that the switches hold must be right.
+func TestChurn(t *testing.T) {
+	rounds := 60
+	if *long {
+		rounds = 1000
+	}
+	s := seed(t)
+	for i, net := range []string{"kfat8", "torus4x4", "random20"} {
+		t.Run(net, func(t *testing.T) { churn(t, net, rand.New(rand.NewPCG(s, uint64(i))), rounds/3+1) })
+	}
+}
+
+func churn(t *testing.T, net string, r *rand.Rand, rounds int) {
+	f := load(t, net)
+	b := newBed(t, f, "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	var broken []func() string
+	for range rounds {
+		what := ""
+		if len(broken) > 0 && r.IntN(2) == 0 {
+			i := r.IntN(len(broken))
+			what = broken[i]()
+			broken = append(broken[:i], broken[i+1:]...)
+		} else {
+			var undo func() string
+			if what, undo = damage(f, r); undo != nil {
+				broken = append(broken, undo)
+			}
+		}
+		b.run(10 * time.Second)
+		if !b.m.Idle() {
+			t.Fatalf("after %s the sweep does not end: %+v", what, b.m.Progress())
+		}
+		if len(b.snap.Missing) > 0 {
+			t.Fatalf("after %s: missing %q", what, b.snap.Missing)
+		}
+		if err := b.audit().Err(); err != nil {
+			t.Fatalf("after %s: %v", what, err)
+		}
+	}
+	for _, undo := range broken {
+		undo()
+	}
+	b.run(2 * time.Minute)
+	b.up()
+}
+
+// damage breaks something and returns how to mend it.
+func damage(f *fabric.Fabric, r *rand.Rand) (string, func() string) {
+	nodes := f.Nodes()
+	n := nodes[r.IntN(len(nodes))]
+	if n.ID() == "h0" {
+		return "nothing", nil
+	}
+	if r.IntN(5) == 0 && n.Type() == mad.NodeSwitch {
+		if peer, _ := f.Node("h0").Peer(1); n.Failed() || n == peer {
+			return "nothing", nil
+		}
+		n.Fail()
+		return "loss of " + n.ID(), func() string { n.Return(); return "return of " + n.ID() }
+	}
+	p := 1 + r.IntN(n.NumPorts())
+	peer, _ := n.Peer(p)
+	if peer == nil || peer.ID() == "h0" || n.Unlink(p) != nil {
+		return "nothing", nil
+	}
+	name := fmt.Sprintf("%s port %d", n.ID(), p)
+	return "loss of " + name, func() string { _ = n.Relink(p); return "return of " + name }
+}
