@@ -217,6 +217,11 @@ func maySpin() bool { return runtime.GOMAXPROCS(0) > int(liveWorkers.Load()) }
 // before that was seen, and waits.
 func (w *Worker) sleep(how uint32, until clock.Time) {
 	w.rest.Store(how)
+	if how == asleep {
+		// A poller's Step may have set a timer since the last round, and then
+		// seen this goroutine awake.
+		until = w.Deadline()
+	}
 	stay := how == standby || !w.hasWork() && w.leased.Load() <= int64(clock.Now())
 	if stay && !w.closed.Load() {
 		// A dead Link may call itself ready for ever.
