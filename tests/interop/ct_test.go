@@ -41,6 +41,26 @@ func TestCT(t *testing.T) {
 	}
 }
 
+// The same with one packet in twenty lost, on the way to the guest or from it:
+// nothing is done twice, nothing is left out.
+func TestCTLoss(t *testing.T) {
+	b := batch{[]string{"send_imm", "sizes", "big_wrap", "reads", "atomics", "rnr"}, guest.GIDIPv4, 1024, 1500}
+	for _, k := range guest.Kernels {
+		for _, d := range []guest.Direction{guest.Ingress, guest.Egress} {
+			t.Run(fmt.Sprintf("%s, guest %s", k, d), func(t *testing.T) {
+				g := guest.Start(t, k, guest.Options{MTU: b.linkMTU})
+				g.Lab.SetMTU(t, b.linkMTU)
+				g.Lose(t, d, 20)
+				runBatch(t, b, guestSide(t, g), urxeSide(g.Lab))
+				runBatch(t, b, urxeSide(g.Lab), guestSide(t, g))
+				if n := g.Lost(t, d); n < 10 {
+					t.Errorf("only %d packets were lost", n)
+				}
+			})
+		}
+	}
+}
+
 // batch is tests that run one after the other, in one process on either side.
 type batch struct {
 	tests                 []string
