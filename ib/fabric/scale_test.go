@@ -39,16 +39,32 @@ func TestScale(t *testing.T) {
 	}
 	bare := heap() - before
 	a := attach(t, f, "h0", 1)
+	answers := 0
+	end, err := f.Attach(a.end.at.node, 1, func(p *mad.Packet) {
+		if p.MAD().Status() == mad.StatusOK {
+			answers++
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	begin = time.Now()
 	mads := 0
-	block := make([]byte, 64)
-	for n, path := range a.paths() {
-		a.get(mad.AttrNodeInfo, 0, path...)
+	send := func(method mad.Method, attr mad.AttributeID, mod uint32, path []byte) {
+		p := &mad.Packet{Addr: mad.Direct}
+		if err := p.MAD().InitSMP(method, attr, mod, path); err != nil {
+			t.Fatal(err)
+		}
+		if err := end.Inject(p); err != nil {
+			t.Fatal(err)
+		}
 		mads++
+	}
+	for n, path := range a.paths() {
+		send(mad.MethodGet, mad.AttrNodeInfo, 0, path)
 		if n.isSwitch() {
 			for b := range uint32(768) {
-				a.set(mad.AttrLinearFT, b, block, path...)
-				mads++
+				send(mad.MethodSet, mad.AttrLinearFT, b, path)
 			}
 		}
 	}
@@ -56,6 +72,9 @@ func TestScale(t *testing.T) {
 	full := heap() - before
 	t.Logf("%d ports, built in %v; %d bytes a port; with all tables %d MB; %d MADs in %v, %.0f ns each",
 		ports, built, bare/uint64(ports), full>>20, mads, took, float64(took.Nanoseconds())/float64(mads))
+	if answers != mads {
+		t.Errorf("%d of %d MADs were answered", answers, mads)
+	}
 	if bare/uint64(ports) > 500 {
 		t.Errorf("%d bytes a port, want at most 500", bare/uint64(ports))
 	}

@@ -184,6 +184,47 @@ func (s *Server) Tool(node, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
+// Process is a C program that runs beside the test.
+type Process struct {
+	cmd *exec.Cmd
+	out *os.File
+}
+
+// Background starts a C program at a node; it is killed when the test ends.
+func (s *Server) Background(node, name string, args ...string) *Process {
+	s.t.Helper()
+	Need(s.t, name)
+	p := &Process{cmd: exec.Command(name, args...)}
+	p.cmd.Dir = s.t.TempDir()
+	p.cmd.Env = s.Environ(node)
+	var err error
+	if p.out, err = os.CreateTemp(s.t.TempDir(), name); err != nil {
+		s.t.Fatal(err)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	if err := p.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(p.Kill)
+	return p
+}
+
+// Kill ends the program at once.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+	p.out.Close()
+}
+
+// Dir is where the program runs: its files are there.
+func (p *Process) Dir() string { return p.cmd.Dir }
+
+// Output returns what the program printed so far.
+func (p *Process) Output() string {
+	b, _ := os.ReadFile(p.out.Name())
+	return string(b)
+}
+
 // Need skips the test when a program isn't installed.
 func Need(t testing.TB, program string) {
 	t.Helper()
