@@ -112,8 +112,19 @@ func putData(b *[dataSize]byte, p *mad.Packet) {
 	if p.Addr.QPN != ib.QPNSubnetManagement {
 		binary.BigEndian.PutUint32(b[12:], uint32(ib.QPNGeneralServices))
 	}
-	binary.BigEndian.PutUint64(b[24:], mad.Size)
+	binary.BigEndian.PutUint64(b[24:], uint64(length(p.MAD())))
 	copy(b[dataMAD:], p.Data[:])
+}
+
+// length returns how much of a MAD says something. Programs behind the
+// simulator's preload library count the records of an answer by it, as they do
+// by the length of a kernel's message.
+func length(m mad.MAD) int {
+	const header = mad.HeaderSize + 12 // the RMPP header ends the part that PayloadLength does not count
+	if n := int(m.Window()); m.IsRMPP() && m.RMPPType() == mad.RMPPData && n > 0 {
+		return min(mad.Size, header+n)
+	}
+	return mad.Size
 }
 
 // parseData reads a packet that came in. lost says that it is one of ours that
