@@ -17,6 +17,7 @@ type Config struct {
 	Prefix   uint64 // subnet prefix; 0 is fe80::/64
 	Priority uint8  // 0 to 15; the highest SM is master
 	MKey     uint64
+	SMKey    uint64 // what other SMs must have as well; 0 is 1, as OpenSM has it
 	LMC      uint8 // 1<<LMC LIDs for each CA port, 0 to 7
 
 	// MaxSMPs bounds the requests under way; the window adapts below it. 0 is 64.
@@ -75,6 +76,7 @@ func or[T comparable](v, instead T) T {
 
 func (c *Config) fill() {
 	c.Prefix = or(c.Prefix, 0xfe80<<48)
+	c.SMKey = or(c.SMKey, 1)
 	c.MaxSMPs = or(c.MaxSMPs, 64)
 	c.Timeout = or(c.Timeout, 200*time.Millisecond)
 	c.Retries = or(c.Retries, 8)

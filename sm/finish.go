@@ -86,7 +86,8 @@ func (m *Manager) publish() {
 	f := m.fabric
 	s := &subnet.Snapshot{
 		Fabric: f, Routing: m.routing, Prefix: m.cfg.Prefix, SMPriority: m.cfg.Priority, SMState: m.state,
-		Desc: make([]string, len(f.Nodes)), NodeInfo: make([]mad.NodeInfo, len(f.Nodes)), SwitchInfo: make([]mad.SwitchInfo, len(f.Nodes)),
+		PacketLifeTime: m.cfg.PacketLifeTime,
+		Desc:           make([]string, len(f.Nodes)), NodeInfo: make([]mad.NodeInfo, len(f.Nodes)), SwitchInfo: make([]mad.SwitchInfo, len(f.Nodes)),
 		PortInfo: make([]mad.PortInfo, len(f.Ports)), PKeys: make([][]ib.PKey, len(f.Ports)), Missing: slices.Clone(m.problems),
 	}
 	for i := range f.Nodes {

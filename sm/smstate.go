@@ -132,6 +132,10 @@ func (m *Manager) smInfo(p *mad.Packet, now clock.Time) {
 	m.activity++
 	out := mad.SMInfo(r.Data())
 	out.SetGUID(m.local.GUID)
+	// The key is for those who know the M_Key (IBA 14.4.1.2).
+	if a.MKey() == m.cfg.MKey {
+		out.SetSMKey(m.cfg.SMKey)
+	}
 	out.SetActCount(m.activity)
 	out.SetPriority(m.cfg.Priority)
 	out.SetSMState(m.state)

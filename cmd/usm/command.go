@@ -32,6 +32,7 @@ var flags = []flag{
 	{"priority", "p", "sm_priority", "priority among subnet managers, 0 to 15", ""},
 	{"lmc", "l", "lmc", "2^LMC LIDs for each port, 0 to 7", ""},
 	{"subnet_prefix", "", "subnet_prefix", "prefix of all GIDs", ""},
+	{"smkey", "k", "sm_key", "key that subnet managers share", ""},
 	{"reassign_lids", "r", "reassign_lids", "give new LIDs to all", "TRUE"},
 	{"honor_guid2lid", "x", "honor_guid2lid_file", "take LIDs from guid2lid", "TRUE"},
 	{"routing_engine", "R", "routing_engine", "engines to try in order: ftree, nue, updn, dfsssp, minhop", ""},

@@ -24,6 +24,7 @@ import (
 type Options struct {
 	GUID         ib.GUID
 	MKey         uint64
+	SMKey        uint64
 	SubnetPrefix uint64
 	LMC          uint8
 	Priority     uint8
@@ -61,7 +62,7 @@ type Options struct {
 // Default returns the options that hold when nothing is said.
 func Default() Options {
 	return Options{
-		SubnetPrefix: 0xfe80 << 48, PacketLifeTime: 18, VLStallCount: 7, HOQLife: 18, LeafHOQLife: 16, MaxOpVLs: 5, SubnetTimeout: 18,
+		SMKey: 1, SubnetPrefix: 0xfe80 << 48, PacketLifeTime: 18, VLStallCount: 7, HOQLife: 18, LeafHOQLife: 16, MaxOpVLs: 5, SubnetTimeout: 18,
 		SweepInterval: 10, TimeoutMS: 200, LogFlags: 3, AccumLog: true, HonorGUID2LID: true,
 		LogFile: "/var/log/usm.log", DumpDir: "/var/log", PartitionFile: "/etc/opensm/partitions.conf",
 	}
@@ -114,6 +115,7 @@ var known = map[string]setter{
 		return err
 	},
 	"m_key":                       number(func(o *Options) *uint64 { return &o.MKey }, 0, any64),
+	"sm_key":                      number(func(o *Options) *uint64 { return &o.SMKey }, 0, any64),
 	"subnet_prefix":               number(func(o *Options) *uint64 { return &o.SubnetPrefix }, 1, any64),
 	"lmc":                         number(func(o *Options) *uint8 { return &o.LMC }, 0, 7),
 	"sm_priority":                 number(func(o *Options) *uint8 { return &o.Priority }, 0, 15),
@@ -248,7 +250,7 @@ func (o *Options) Text() string {
 		key   string
 		value any
 	}{
-		{"guid", fmt.Sprintf("0x%016x", uint64(o.GUID))}, {"m_key", fmt.Sprintf("0x%016x", o.MKey)},
+		{"guid", fmt.Sprintf("0x%016x", uint64(o.GUID))}, {"m_key", fmt.Sprintf("0x%016x", o.MKey)}, {"sm_key", fmt.Sprintf("0x%016x", o.SMKey)},
 		{"subnet_prefix", fmt.Sprintf("0x%016x", o.SubnetPrefix)}, {"lmc", o.LMC}, {"sm_priority", o.Priority},
 		{"packet_life_time", o.PacketLifeTime}, {"vl_stall_count", o.VLStallCount}, {"head_of_queue_lifetime", o.HOQLife},
 		{"leaf_head_of_queue_lifetime", o.LeafHOQLife}, {"max_op_vls", o.MaxOpVLs}, {"subnet_timeout", o.SubnetTimeout},

@@ -122,7 +122,6 @@ var unused = map[string]string{
 	"single_thread":                                     "FALSE",
 	"sm_assigned_guid":                                  "0x00",
 	"sm_inactive":                                       "FALSE",
-	"sm_key":                                            "0x0000000000000001",
 	"sm_sl":                                             "0",
 	"sminfo_polling_timeout":                            "10000",
 	"suppress_sl2vl_mad_status_errors":                  "FALSE",

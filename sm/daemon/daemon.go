@@ -14,6 +14,7 @@ import (
 	"github.com/urxe/urxe/sm"
 	"github.com/urxe/urxe/sm/dump"
 	"github.com/urxe/urxe/sm/oslog"
+	"github.com/urxe/urxe/sm/sa"
 	"github.com/urxe/urxe/sm/subnet"
 )
 
@@ -35,12 +36,15 @@ type daemon struct {
 	last *subnet.Snapshot
 
 	dumps chan *subnet.Snapshot
+
+	sa  sa.Server
+	gsi chan []mad.Packet
 }
 
 // Run manages the subnet until ctx ends. SIGHUP reads the configuration again
 // and sweeps, SIGUSR1 opens the log file anew.
 func Run(ctx context.Context, o Options) error {
-	d := &daemon{o: &o, dumps: make(chan *subnet.Snapshot, 1)}
+	d := &daemon{o: &o, dumps: make(chan *subnet.Snapshot, 1), gsi: make(chan []mad.Packet, 256)}
 	log, err := oslog.Open(oslog.Options{
 		Path: o.LogFile, Flags: sm.Level(o.LogFlags), Prefix: o.LogPrefix, MaxMB: o.LogMaxMB, Erase: o.EraseLog || !o.AccumLog, JSON: o.JSONLog,
 	})
@@ -73,7 +77,7 @@ func (d *daemon) prepare() (err error) {
 	}
 	d.cfg.Report, d.cfg.Changed = d.log.Event, d.changed
 	d.say("%s port %d, GUID %v", local.Device, local.Port, local.GUID)
-	d.runner = sm.NewRunner(d.port, sm.New(d.cfg, local), nil)
+	d.runner = sm.NewRunner(d.port, sm.New(d.cfg, local), d.general)
 	return nil
 }
 
@@ -86,6 +90,7 @@ func (d *daemon) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { d.obey(ctx, signals) })
 	wg.Go(func() { d.write(ctx) })
+	wg.Go(func() { d.serve(ctx) })
 	err := d.runner.Run(ctx)
 	d.stop()
 	wg.Wait()
@@ -112,6 +117,7 @@ func (d *daemon) changed(s *subnet.Snapshot) {
 	d.mu.Lock()
 	d.last = s
 	d.mu.Unlock()
+	d.sa.SetSnapshot(s)
 	select {
 	case <-d.dumps:
 	default:

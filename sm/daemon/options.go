@@ -72,7 +72,7 @@ func openFabric(file string, guid ib.GUID) (mad.Port, error) {
 // config turns the options into those of the manager.
 func (o *Options) config() (c sm.Config, warnings []string, err error) {
 	c = sm.Config{
-		Prefix: o.SubnetPrefix, Priority: o.Priority, MKey: o.MKey, LMC: o.LMC, MaxSMPs: o.MaxSMPs,
+		Prefix: o.SubnetPrefix, Priority: o.Priority, MKey: o.MKey, SMKey: o.SMKey, LMC: o.LMC, MaxSMPs: o.MaxSMPs,
 		Timeout: time.Duration(o.TimeoutMS) * time.Millisecond, Retries: o.Retries, SweepInterval: time.Duration(o.SweepInterval) * time.Second,
 		MaxOpVLs: o.MaxOpVLs, SubnetTimeout: o.SubnetTimeout, PacketLifeTime: o.PacketLifeTime, HOQLife: o.HOQLife,
 		LeafHOQLife: o.LeafHOQLife, VLStallCount: o.VLStallCount, ReassignLIDs: o.ReassignLIDs, NoReregister: o.NoClientsRereg,

@@ -31,6 +31,8 @@ type Snapshot struct {
 	ByLID  map[ib.LID]int32  // the end port with a LID, those that LMC adds included
 	ByGUID map[ib.GUID]int32 // by port GUID
 
+	PacketLifeTime uint8 // of a path through switches, 4.096 µs * 2^n
+
 	// Missing names what is there and could not be configured.
 	Missing []string
 }
