@@ -22,7 +22,9 @@ func (q *QP) Modify(a *Attr, mask AttrMask, now clock.Time) error {
 		return fmt.Errorf("QP %v: %w", q.cfg.QPN, err)
 	}
 	q.store(a, mask)
-	q.enter(to, now)
+	if mask.has(AttrState) {
+		q.enter(to, now)
+	}
 	return nil
 }
 
