@@ -1,14 +1,18 @@
 package rocev2
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/capture"
+	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/internal/control"
 	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/rocev2/qp"
@@ -140,16 +144,99 @@ func TestSecondOpenerNamesTheHolder(t *testing.T) {
 	}
 }
 
+// connectEnds joins x at end 0 and y at end 1 by their IPv4 addresses.
+func connectEnds(t testing.TB, pair *nettest.Pair, x, y *endpoint, mtu ib.MTU) {
+	t.Helper()
+	for i, e := range []*endpoint{x, y} {
+		other := []*endpoint{y, x}[i]
+		sgid := indexOf(t, e.port, pair.Ends[i].V4)
+		if err := e.connectFrom(sgid, other.Number(), ib.GIDFromAddr(pair.Ends[1-i].V4), mtu); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Other processes ask the holder of an interface for its counters and for a capture.
+func TestHolderServes(t *testing.T) {
+	pair, ports := openEnds(t, nettest.Config{})
+	x, y := newEndpoint(t, ports[0], 10_000, 16), newEndpoint(t, ports[1], 10_000, 16)
+	connectEnds(t, pair, x, y, ib.MTU1024)
+	call := func(command string) (out io.ReadCloser) {
+		t.Helper()
+		if err := pair.Ends[0].NS.Do(func() (err error) {
+			out, err = control.Call(pair.Ends[0].Name, command)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	live := call("capture")
+	r, err := capture.NewReader(live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.write(1, y, 0, 3000)
+	await(t, &x.cq, 1)
+	for i, want := range []capture.Direction{capture.Out, capture.Out, capture.Out, capture.In} {
+		pkt, err := r.Next()
+		if err != nil || pkt.Direction != want {
+			t.Fatalf("packet %d of the live capture: %+v, %v; want %v", i, pkt, err, want)
+		}
+	}
+	live.Close()
+	stats := call("stats")
+	defer stats.Close()
+	var s Stats
+	if err := json.NewDecoder(stats).Decode(&s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Link != "af_xdp" || s.Counters["sent_pkts"] != 3 || s.XDP == nil || s.XDP.Sockets.TxPackets != 3 || s.XDP.Program.Redirected != 1 {
+		t.Errorf("stats %+v, XDP %+v", s, s.XDP)
+	}
+	// The capture's end leaves nothing behind.
+	for limit := time.Now().Add(5 * time.Second); ports[0].sinks.list.Load() != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("a capture goes on without its reader")
+		}
+	}
+}
+
+// A Step over AF_XDP allocates nothing, nor does the goroutine that waits.
+func TestNetdevDoesNotAllocate(t *testing.T) {
+	pair, ports := openEnds(t, nettest.Config{})
+	x, y := newEndpoint(t, ports[0], 10_000, 64), newEndpoint(t, ports[1], 10_000, 64)
+	connectEnds(t, pair, x, y, ib.MTU1024)
+	wqe := &qp.SendWQE{Opcode: qp.WRWrite, SGEs: x.sge(0, 3000), RKey: y.mr.Key}
+	x.cq.cs = make([]qp.Completion, 0, 64)
+	round := func() {
+		for range 10 {
+			x.sq.post(wqe)
+		}
+		x.Doorbell()
+		for x.cq.len() < 10 {
+			x.Worker().Poll()
+			y.Worker().Poll()
+		}
+		x.cq.mu.Lock()
+		x.cq.cs = x.cq.cs[:0]
+		x.cq.mu.Unlock()
+	}
+	round()
+	if n := testing.AllocsPerRun(50, round); n != 0 {
+		t.Errorf("%v allocations in 10 messages", n)
+	}
+	w := x.Worker()
+	if n := testing.AllocsPerRun(50, func() { w.line.Wait(clock.Now().Add(time.Microsecond), false) }); n != 0 {
+		t.Errorf("%v allocations a Wait", n)
+	}
+}
+
 // The interface goes away under a connection: the requests end by their timers.
 func TestInterfaceRemovedUnderAConnection(t *testing.T) {
 	pair, ports := openEnds(t, nettest.Config{})
 	x, y := newEndpoint(t, ports[0], 1<<20, 16), newEndpoint(t, ports[1], 1<<20, 16)
-	for i, e := range []*endpoint{x, y} {
-		sgid := indexOf(t, ports[i], pair.Ends[i].V4)
-		if err := e.connectFrom(sgid, []*endpoint{y, x}[i].Number(), ib.GIDFromAddr(pair.Ends[1-i].V4), ib.MTU1024); err != nil {
-			t.Fatal(err)
-		}
-	}
+	connectEnds(t, pair, x, y, ib.MTU1024)
 	x.write(1, y, 0, 1000)
 	await(t, &x.cq, 1)
 	if err := pair.Ends[0].NS.Run("ip", "link", "del", pair.Ends[0].Name); err != nil {
@@ -174,12 +261,7 @@ func TestInterfaceRemovedUnderAConnection(t *testing.T) {
 func TestLinkDownAndUp(t *testing.T) {
 	pair, ports := openEnds(t, nettest.Config{})
 	x, y := newEndpoint(t, ports[0], 1<<20, 64), newEndpoint(t, ports[1], 1<<20, 64)
-	for i, e := range []*endpoint{x, y} {
-		sgid := indexOf(t, ports[i], pair.Ends[i].V4)
-		if err := e.connectFrom(sgid, []*endpoint{y, x}[i].Number(), ib.GIDFromAddr(pair.Ends[1-i].V4), ib.MTU1024); err != nil {
-			t.Fatal(err)
-		}
-	}
+	connectEnds(t, pair, x, y, ib.MTU1024)
 	fill(x.buf, 1)
 	if err := pair.Ends[1].NS.SetUp(pair.Ends[1].Name, false); err != nil {
 		t.Fatal(err)

@@ -73,6 +73,23 @@ func TestQPsSpread(t *testing.T) {
 	}
 }
 
+// mute is a Link that can't send.
+type mute struct{ Link }
+
+func (mute) CanSend() bool { return false }
+
+// No QP lives where it couldn't send.
+func TestQPsLiveWhereTheyCanSend(t *testing.T) {
+	x, _ := mustPair(t, PairOptions{})
+	y, _ := mustPair(t, PairOptions{})
+	p := newPort(t, "a", true, "10.0.0.1", mute{x}, y)
+	for range 3 {
+		if w := newEndpoint(t, p, 10, 1).Worker(); w.Index() != 1 {
+			t.Errorf("a QP lives on worker %d, which can't send", w.Index())
+		}
+	}
+}
+
 // Pollers, goroutines, posts and the control plane at once.
 func TestEverythingAtOnce(t *testing.T) {
 	a, b := newCrossed(t, false, PairOptions{Frames: 256})

@@ -72,16 +72,10 @@ func (r *recorder) add(dir capture.Direction, f *wire.Frame, comment string) {
 // or out fails. Frames that out was too slow for are missing; the next one says
 // how many.
 func (p *Port) Record(out io.Writer, stop <-chan struct{}) error {
-	c, err := capture.NewWriter(out)
-	if err != nil {
-		return fmt.Errorf("%s: capture: %w", p.Name(), err)
-	}
-	iface, err := c.AddInterface(p.Name())
-	if err != nil {
-		return fmt.Errorf("%s: capture: %w", p.Name(), err)
-	}
 	r := newRecorder()
-	detach := p.Capture(r)
+	detach := p.Capture(r) // first: who has read the header misses nothing
+	defer detach()
+	c, iface, err := p.beginCapture(out)
 	for err == nil {
 		select {
 		case rec := <-r.full:
@@ -91,8 +85,14 @@ func (p *Port) Record(out io.Writer, stop <-chan struct{}) error {
 			return r.rest(c, iface)
 		}
 	}
-	detach()
 	return fmt.Errorf("%s: capture: %w", p.Name(), err)
+}
+
+func (p *Port) beginCapture(out io.Writer) (c *capture.Writer, iface int, err error) {
+	if c, err = capture.NewWriter(out); err == nil {
+		iface, err = c.AddInterface(p.Name())
+	}
+	return c, iface, err
 }
 
 // write writes a record, and flushes when it was the last for now.

@@ -257,4 +257,5 @@ func (w *Worker) stop() {
 	}
 	w.token.Lock() // until a poller's Step is over
 	defer w.token.Unlock()
+	w.batch.Close()
 }
