@@ -19,7 +19,7 @@ func hint(op string, err error) string {
 		return "this kernel is built without CONFIG_XDP_SOCKETS"
 	case op == "busy poll" && errors.Is(err, unix.EPERM):
 		return lacking(unix.CAP_NET_ADMIN)
-	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
+	case errors.Is(err, unix.EPERM):
 		return lacking(unix.CAP_BPF, unix.CAP_NET_ADMIN)
 	case op == "attach program" && errors.Is(err, unix.ERANGE):
 		return "without multi-buffer XDP the MTU of this interface or its veth peer is too large: 3506 is the most"

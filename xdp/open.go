@@ -114,8 +114,9 @@ func (s *Socket) sizeRings() error {
 			return fmt.Errorf("option %d, size %d: %w", o[0], o[1], err)
 		}
 	}
-	// Lets one kick send the whole ring; Linux 6.18. Without it kick loops.
-	_ = unix.SetsockoptInt(s.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, tx)
+	// Lets one kick send the whole ring. The kernels that have it (6.18) also show
+	// how far a kick came.
+	s.showsProgress = s.cfg.tx && unix.SetsockoptInt(s.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, tx) == nil
 	return nil
 }
 
@@ -181,6 +182,9 @@ func (s *Socket) bind() error {
 	}
 	sa := &unix.SockaddrXDP{Flags: flags, Ifindex: uint32(s.ifindex), QueueID: uint32(s.queue)}
 	err := retryBusy(func() error { return unix.Bind(s.fd, sa) }, func() bool { return len(socketHolders(s.ifindex, s.queue)) == 0 })
+	if s.cfg.sg && errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("multi-buffer (Linux 6.6): %w", err)
+	}
 	if errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("%w: the queue belongs to %s: %w", ErrInUse, queueHolder(s.ifindex, s.queue), err)
 	}

@@ -65,12 +65,10 @@ func (p *program) load(spec *ebpf.CollectionSpec, frags bool) error {
 }
 
 // plain reduces a permission error to its errno: ebpf's text blames
-// RLIMIT_MEMLOCK, which it is not.
+// RLIMIT_MEMLOCK, which it is not. The verifier's EACCES keeps its log.
 func plain(err error) error {
-	for _, e := range []unix.Errno{unix.EPERM, unix.EACCES} {
-		if errors.Is(err, e) {
-			return e
-		}
+	if errors.Is(err, unix.EPERM) {
+		return unix.EPERM
 	}
 	return err
 }

@@ -26,6 +26,8 @@ type Socket struct {
 	rx     consumer[unix.XDPDesc]
 	tx     producer[unix.XDPDesc]
 
+	showsProgress bool // the kernel moves the TX ring's consumer index with each call
+
 	depth  uint32 // how many RX frames the kernel is to have
 	posted uint32 // how many it has: on the FILL ring, in its hands, on the RX ring
 

@@ -181,15 +181,17 @@ func (s *Socket) flush() error {
 	return s.kick()
 }
 
-// kick calls the kernel until the TX ring is empty or it takes nothing more: in
-// copy mode a call sends 32 descriptors, 16 on older kernels.
+// kick calls the kernel until the TX ring is empty or it takes nothing more. In
+// copy mode a call sends at most 32 descriptors, 16 on older kernels, and says
+// EAGAIN; but it says so, too, when the device is full.
 func (s *Socket) kick() error {
-	for left := s.tx.pending(); ; {
+	left := s.tx.pending()
+	for calls := left/leastBudget + 1; ; calls-- {
 		e := kickTX(s.fd)
 		s.stats.kicks.Add(1)
 		now := s.tx.pending()
 		what := classify(e)
-		if what == kickSoft && now > 0 && now < left {
+		if what == kickSoft && now > 0 && s.goesOn(calls, now < left) {
 			left = now
 			continue
 		}
@@ -199,6 +201,19 @@ func (s *Socket) kick() error {
 		}
 		return s.kickError(what, e)
 	}
+}
+
+// leastBudget is how many descriptors any kernel sends in a call.
+const leastBudget = 16
+
+// goesOn reports whether another call may send more. Kernels before 6.17 do not
+// move the consumer index before the ring is empty, so that only the number of
+// calls says how much they may have sent.
+func (s *Socket) goesOn(calls uint32, progress bool) bool {
+	if s.showsProgress {
+		return progress
+	}
+	return calls > 1
 }
 
 // note tells Wait how the last kick ended, with a store only if that is news.
