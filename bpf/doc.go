@@ -15,4 +15,4 @@ package bpf
 
 // The two include paths are where Debian keeps asm/types.h on amd64 and arm64;
 // its contents are the same.
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package bpf -output-stem roce -cc clang -strip llvm-strip -cflags "-O2 -Wall -Wextra -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" Roce roce.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package bpf -no-global-types -output-stem roce -cc clang -strip llvm-strip -cflags "-O2 -Wall -Wextra -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" Roce roce.bpf.c

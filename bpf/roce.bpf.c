@@ -27,7 +27,7 @@ enum roce_count {
 };
 
 struct roce_addr {
-	__u8 gid[16]; /* IPv6, or IPv4 mapped into ::ffff:0:0/96 */
+	__be32 word[4]; /* IPv6, or IPv4 mapped into ::ffff:0:0/96 */
 };
 
 struct vlan_tag {
@@ -85,42 +85,43 @@ static __always_inline int is_roce(const struct udphdr *udp, const void *end)
 	return (const void *)(udp + 1) <= end && udp->dest == bpf_htons(ROCE_PORT);
 }
 
-static __always_inline int from_ipv4(struct xdp_md *ctx, struct iphdr *ip, void *end)
+static __always_inline int from_ipv4(struct xdp_md *ctx, struct iphdr *ip, void *end,
+				     struct roce_addr *dst)
 {
-	struct roce_addr dst = { .gid = { [10] = 0xff, [11] = 0xff } };
-
 	if ((void *)(ip + 1) > end || ip->version != 4 || ip->protocol != IPPROTO_UDP)
 		return XDP_PASS;
-	__builtin_memcpy(&dst.gid[12], &ip->daddr, 4);
+	dst->word[0] = 0;
+	dst->word[1] = 0;
+	dst->word[2] = bpf_htonl(0xffff);
+	dst->word[3] = ip->daddr;
 	/* The low 14 bits: More Fragments and the offset. */
 	if (ip->ihl != 5 || (ip->frag_off & bpf_htons(0x3fff)))
-		return is_ours(&dst) ? count(COUNT_OPTIONS, XDP_PASS) : XDP_PASS;
+		return is_ours(dst) ? count(COUNT_OPTIONS, XDP_PASS) : XDP_PASS;
 	if (!is_roce((void *)(ip + 1), end))
 		return XDP_PASS;
-	return deliver(ctx, &dst);
+	return deliver(ctx, dst);
 }
 
-static __always_inline int from_ipv6(struct xdp_md *ctx, struct ipv6hdr *ip, void *end)
+static __always_inline int from_ipv6(struct xdp_md *ctx, struct ipv6hdr *ip, void *end,
+				     struct roce_addr *dst)
 {
-	struct roce_addr dst;
-
 	/* An extension header shows as another next header: not for us. */
 	if ((void *)(ip + 1) > end || ip->version != 6 || ip->nexthdr != IPPROTO_UDP)
 		return XDP_PASS;
 	if (!is_roce((void *)(ip + 1), end))
 		return XDP_PASS;
+	__builtin_memcpy(dst->word, &ip->daddr, sizeof(dst->word));
 	/* An IPv4-mapped address is a key for IPv4, and no address on a wire. */
-	if (!ip->daddr.s6_addr32[0] && !ip->daddr.s6_addr32[1] &&
-	    ip->daddr.s6_addr32[2] == bpf_htonl(0xffff))
+	if (!dst->word[0] && !dst->word[1] && dst->word[2] == bpf_htonl(0xffff))
 		return XDP_PASS;
-	__builtin_memcpy(dst.gid, &ip->daddr, sizeof(dst.gid));
-	return deliver(ctx, &dst);
+	return deliver(ctx, dst);
 }
 
 static __always_inline int from_ether(struct xdp_md *ctx)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct roce_addr dst;
 	void *l3 = eth + 1;
 	__be16 proto;
 
@@ -136,9 +137,9 @@ static __always_inline int from_ether(struct xdp_md *ctx)
 		proto = tag->proto;
 	}
 	if (proto == bpf_htons(ETH_P_IP))
-		return from_ipv4(ctx, l3, end);
+		return from_ipv4(ctx, l3, end, &dst);
 	if (proto == bpf_htons(ETH_P_IPV6))
-		return from_ipv6(ctx, l3, end);
+		return from_ipv6(ctx, l3, end, &dst);
 	return XDP_PASS;
 }
 

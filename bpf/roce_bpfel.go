@@ -8,15 +8,9 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"structs"
 
 	"github.com/cilium/ebpf"
 )
-
-type RoceRoceAddr struct {
-	_   structs.HostLayout
-	Gid [16]uint8
-}
 
 // Names of all BPF objects in the ELF.
 //

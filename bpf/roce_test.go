@@ -117,7 +117,7 @@ func load(t *testing.T, name string) (*ebpf.Program, *RoceMaps) {
 	}
 	t.Cleanup(func() { o.Close() })
 	for _, ip := range []net.IP{ours4, group4, ours6} {
-		if err := o.Addrs.Put(RoceRoceAddr{Gid: [16]byte(ip.To16())}, uint8(1)); err != nil {
+		if err := o.Addrs.Put([16]byte(ip.To16()), uint8(1)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -42,6 +42,9 @@ func (l *lab) open(i int, o xdp.Options) *xdp.Port {
 	l.t.Helper()
 	e := l.Ends[i]
 	p, err := tryOpen(e, o)
+	if errors.Is(err, unix.ERANGE) {
+		noMultiBuffer(l.t, err.Error())
+	}
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -53,6 +56,32 @@ func (l *lab) open(i int, o xdp.Options) *xdp.Port {
 	}
 	l.ports[i] = p
 	return p
+}
+
+// needMultiBuffer skips a test of long packets on kernels before 6.6.
+func (l *lab) needMultiBuffer() {
+	l.t.Helper()
+	if i := l.ports[0].Info(); !i.MultiBuffer {
+		noMultiBuffer(l.t, fmt.Sprintf("%v, %q", i, i.Reasons))
+	}
+}
+
+// noMultiBuffer skips a test where the kernel is too old for it, and fails it
+// where it is not.
+func noMultiBuffer(t testing.TB, why string) {
+	t.Helper()
+	var u unix.Utsname
+	var major, minor int
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
+		t.Fatal(err)
+	}
+	if major > 6 || major == 6 && minor >= 6 {
+		t.Fatal(why)
+	}
+	t.Skipf("missing: multi-buffer AF_XDP (Linux 6.6): %s", why)
 }
 
 // frame is a RoCEv2 frame of n bytes from end i to the other, over IPv4, with a

@@ -23,6 +23,7 @@ func TestKernelTrafficGoesOn(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			l := newLab(t, nettest.Config{MTU: 9000, Queues: 2, Offloads: true}, xdp.Options{Mode: mode, RxFrames: 256, TxFrames: 256})
+			l.needMultiBuffer()
 			for i := range 2 {
 				from, to := l.Ends[i], l.Ends[1-i]
 				for _, a := range []netip.Addr{to.V4, to.V6} {
@@ -266,7 +267,8 @@ func TestQueueInUse(t *testing.T) {
 	l.ports[0].Close()
 	rings, err := unix.Mmap(fd, unix.XDP_UMEM_PGOFF_FILL_RING, 4096, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		t.Fatal(err)
+		unix.Close(fd)
+		t.Skipf("missing: a kernel that maps the rings of a bound socket: %v", err)
 	}
 	_, err = tryOpen(l.Ends[0], few)
 	wantErr(t, err, xdp.ErrInUse)

@@ -219,7 +219,7 @@ func TestHints(t *testing.T) {
 		err  error
 		says string
 	}{
-		{"register UMEM", unix.ENOBUFS, "locked memory"},
+		{"register UMEM", unix.ENOBUFS, "memory"},
 		{"open socket", unix.EAFNOSUPPORT, "CONFIG_XDP_SOCKETS"},
 		{"attach program", unix.ERANGE, "MTU"},
 		{"attach program", unix.ENOSPC, "queues"},

@@ -206,14 +206,14 @@ func (p *Port) Sockets() []*Socket { return p.sockets }
 // is one, too. Adding it again changes nothing.
 func (p *Port) AddAddr(addr [16]byte) error {
 	return p.locked("add address", func(prog *program) error {
-		return prog.maps.Addrs.Update(bpf.RoceRoceAddr{Gid: addr}, uint8(1), ebpf.UpdateAny)
+		return prog.maps.Addrs.Update(addr, uint8(1), ebpf.UpdateAny)
 	})
 }
 
 // RemoveAddr leaves packets to an address to the kernel again.
 func (p *Port) RemoveAddr(addr [16]byte) error {
 	return p.locked("remove address", func(prog *program) error {
-		err := prog.maps.Addrs.Delete(bpf.RoceRoceAddr{Gid: addr})
+		err := prog.maps.Addrs.Delete(addr)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
 		}

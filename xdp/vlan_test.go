@@ -20,8 +20,8 @@ import (
 // A tag in the packet is looked behind; what arrives still has it.
 func TestVLANTagged(t *testing.T) {
 	for _, mode := range modes {
-		l := newLab(t, nettest.Config{MTU: 4200}, xdp.Options{Mode: mode})
-		for _, n := range []int{100, 3840, 4198} {
+		l := newLab(t, nettest.Config{MTU: 3500}, xdp.Options{Mode: mode})
+		for _, n := range []int{100, 3514} {
 			f := l.frame(0, n)
 			l.arrives(0, slices.Concat(f[:12], []byte{0x81, 0, 0x60, 5}, f[12:n-4]))
 		}
