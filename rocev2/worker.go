@@ -120,6 +120,10 @@ func (w *Worker) Poll() {
 		return
 	}
 	worked := !w.closed.Load() && w.step(now)
+	if worked {
+		// A Step with full bursts may have taken longer than the lease.
+		w.leased.Store(int64(clock.Now().Add(lease)))
+	}
 	w.token.Unlock()
 	// A goroutine that sleeps for frames knows nothing of this lease, nor of
 	// what the Step has left to do. A Step without work changed nothing.
