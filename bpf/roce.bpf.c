@@ -26,8 +26,10 @@ enum roce_count {
 	COUNT_MAX,
 };
 
+/* An IPv6 address, or an IPv4 one mapped into ::ffff:0:0/96. Written in whole
+ * words: without CAP_PERFMON, kernels like 6.1 refuse to write half of one twice. */
 struct roce_addr {
-	__be32 word[4]; /* IPv6, or IPv4 mapped into ::ffff:0:0/96 */
+	__u64 word[2];
 };
 
 struct vlan_tag {
@@ -85,15 +87,23 @@ static __always_inline int is_roce(const struct udphdr *udp, const void *end)
 	return (const void *)(udp + 1) <= end && udp->dest == bpf_htons(ROCE_PORT);
 }
 
+/* The second half of a mapped IPv4 address, as it lies in memory. */
+static __always_inline __u64 mapped(__be32 addr)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return (__u64)addr << 32 | bpf_htonl(0xffff);
+#else
+	return (__u64)bpf_htonl(0xffff) << 32 | addr;
+#endif
+}
+
 static __always_inline int from_ipv4(struct xdp_md *ctx, struct iphdr *ip, void *end,
 				     struct roce_addr *dst)
 {
 	if ((void *)(ip + 1) > end || ip->version != 4 || ip->protocol != IPPROTO_UDP)
 		return XDP_PASS;
 	dst->word[0] = 0;
-	dst->word[1] = 0;
-	dst->word[2] = bpf_htonl(0xffff);
-	dst->word[3] = ip->daddr;
+	dst->word[1] = mapped(ip->daddr);
 	/* The low 14 bits: More Fragments and the offset. */
 	if (ip->ihl != 5 || (ip->frag_off & bpf_htons(0x3fff)))
 		return is_ours(dst) ? count(COUNT_OPTIONS, XDP_PASS) : XDP_PASS;
@@ -112,7 +122,7 @@ static __always_inline int from_ipv6(struct xdp_md *ctx, struct ipv6hdr *ip, voi
 		return XDP_PASS;
 	__builtin_memcpy(dst->word, &ip->daddr, sizeof(dst->word));
 	/* An IPv4-mapped address is a key for IPv4, and no address on a wire. */
-	if (!dst->word[0] && !dst->word[1] && dst->word[2] == bpf_htonl(0xffff))
+	if (!dst->word[0] && dst->word[1] == mapped(ip->daddr.s6_addr32[3]))
 		return XDP_PASS;
 	return deliver(ctx, dst);
 }
