@@ -264,6 +264,13 @@ func (m *Manager) routeAll() {
 	if m.routing != nil && covers(m.routing.Graph, g) {
 		return
 	}
+	if m.routing != nil {
+		if r, ok := route.Repair(m.routing, g); ok {
+			m.infof("route", "%s tables repaired: %v", r.Engine, r.Report)
+			m.routing = r
+			return
+		}
+	}
 	o := m.cfg.Routing
 	o.Lanes = laneLimit(g)
 	r, err := route.Compute(g, m.cfg.Engines, o)

@@ -16,14 +16,13 @@ type Tables struct {
 	Lanes int                    // one more than the highest VL
 }
 
-// Report is what Run found.
+// Report is what was found.
 type Report struct {
 	Paths   int64 // host to host, LIDs of LMC counted
 	Hops    int64 // switches crossed by all those paths
 	MaxLoad int64 // paths on the busiest link between switches
-	MinLoad int64 // on the idlest
+	MinLoad int64 // on the idlest that has any
 	Lanes   int
-	Load    []int64 // by link
 
 	// Broken lists host-to-LID paths that do not arrive, up to a few; NumBroken
 	// counts them all, by source switch and LID.
@@ -60,164 +59,102 @@ func (r *Report) String() string {
 // maxBroken is how many broken paths are named.
 const maxBroken = 5
 
-type walker struct {
-	t      Tables
-	g      *topo.Graph
-	r      *Report
-	degree int
-	dep    []uint16 // by link and the next link's place at its switch: lanes that depend
+// State is a routing that was checked, and everything counted on the way, so
+// that a routing that differs in a few LIDs costs only those: see Update.
+//
+// What is counted hangs on switches and their port numbers, which stay when
+// links come and go.
+type State struct {
+	t     Tables
+	g     *topo.Graph
+	lanes int
+	base  []int32  // by switch: where its ports begin
+	load  []int64  // by port: host paths that leave by it
+	mat   []int32  // by switch: where its matrix begins
+	dep   []uint32 // by switch, input port, output port and lane: how many paths' trees turn so
+	paths int64
+	hops  int64
+	lost  map[ib.LID][]int32 // by LID: switches that should reach it and don't
 
 	next  []int32 // by switch: link towards the LID in hand
-	order []int32 // switches that reach it, farthest last
+	order []int32 // switches that reach it, next hops first
 	state []uint8
 	flow  []int64
 	mask  []uint16 // by switch: lanes of the paths that come through
-	hops  []int64
+	far   []int64
 	stack []int32
+	bad   []int32
 }
 
 // Run checks all paths. It takes time in proportion to switches times LIDs.
 func Run(t Tables) *Report {
-	g := t.Graph
-	n := g.Switches()
-	w := &walker{
-		t: t, g: g, degree: g.MaxDegree(),
-		r:    &Report{Lanes: t.Lanes, Load: make([]int64, g.Links())},
-		next: make([]int32, n), state: make([]uint8, n), flow: make([]int64, n),
-		mask: make([]uint16, n), hops: make([]int64, n),
-	}
-	w.dep = make([]uint16, g.Links()*w.degree)
-	for _, d := range g.Dests {
-		w.dest(d)
-	}
-	w.loads()
-	for lane := 0; lane < t.Lanes && w.r.Cycle == nil; lane++ {
-		w.r.Cycle = w.cycle(1 << lane)
-	}
-	return w.r
+	_, r := New(t)
+	return r
 }
 
-// loads finds the extremes over the links between switches that could carry a path.
-func (w *walker) loads() {
-	for e, l := range w.r.Load {
-		w.r.MaxLoad = max(w.r.MaxLoad, l)
-		if l > 0 && (w.r.MinLoad == 0 || l < w.r.MinLoad) || e == 0 {
-			w.r.MinLoad = l
-		}
+// New checks all paths, and returns what Update needs as well.
+func New(t Tables) (*State, *Report) {
+	n := t.Graph.Switches()
+	s := &State{
+		t: t, g: t.Graph, lanes: max(1, t.Lanes), lost: map[ib.LID][]int32{},
+		next: make([]int32, n), state: make([]uint8, n), flow: make([]int64, n), mask: make([]uint16, n), far: make([]int64, n),
 	}
+	ports, cells := int32(0), int32(0)
+	for sw := range n {
+		p := int32(s.g.Fabric.Nodes[s.g.Node[sw]].NumPorts) + 1
+		s.base, s.mat = append(s.base, ports), append(s.mat, cells)
+		ports += p
+		cells += p * p
+	}
+	s.load = make([]int64, ports)
+	s.dep = make([]uint32, int(cells)*s.lanes)
+	for _, d := range s.g.Dests {
+		s.column(d, 1)
+	}
+	return s, s.report()
 }
 
-const (
-	unseen = iota
-	onPath
-	arrives
-	lost
-)
-
-// dest follows one LID from every switch, then counts its paths and the
-// dependencies they make.
-func (w *walker) dest(d topo.Dest) {
-	for i := range w.state {
-		w.state[i] = unseen
-	}
-	w.order = w.order[:0]
-	w.arrive(d)
-	for s := range int32(len(w.next)) {
-		w.walk(s, d.LID)
-		if w.state[s] == lost && (w.g.Hosts[s] > 0 || d.IsHost()) {
-			w.broken(s, d)
-		}
-	}
-	w.count(d)
-	w.depend(d)
+// Update checks tables that differ from those of s in the routes to some LIDs
+// only: all LIDs for which a switch has another entry, or has the same one over
+// a link that is gone. Graph and tables may be other ones, with the same
+// switches, LIDs, hosts and lanes. s itself is changed.
+func (s *State) Update(t Tables, lids map[ib.LID]bool) *Report {
+	s.each(lids, -1)
+	s.t, s.g = t, t.Graph
+	s.each(lids, 1)
+	return s.report()
 }
 
-func (w *walker) arrive(d topo.Dest) {
-	w.next[d.Switch] = topo.None
-	w.hops[d.Switch] = 1
-	w.state[d.Switch] = lost
-	if w.t.LFT[d.Switch][d.LID] == d.Port {
-		w.state[d.Switch] = arrives
-		w.order = append(w.order, d.Switch)
-	}
-}
-
-// walk goes from s until it meets a switch whose fate is known, then gives all
-// on the way the same fate.
-func (w *walker) walk(s int32, lid ib.LID) {
-	w.stack = w.stack[:0]
-	for w.state[s] == unseen {
-		w.state[s] = onPath
-		w.stack = append(w.stack, s)
-		w.next[s] = w.g.Link(s, w.t.LFT[s][lid])
-		if w.next[s] == topo.None {
-			w.state[s] = lost
-			break
-		}
-		s = w.g.To[w.next[s]]
-	}
-	fate := w.state[s]
-	if fate == onPath {
-		fate = lost // it came round to itself
-	}
-	for i := len(w.stack) - 1; i >= 0; i-- {
-		v := w.stack[i]
-		w.state[v] = fate
-		if fate == arrives {
-			w.hops[v] = w.hops[w.g.To[w.next[v]]] + 1
-			w.order = append(w.order, v)
+func (s *State) each(lids map[ib.LID]bool, sign int64) {
+	for _, d := range s.g.Dests {
+		if lids[d.LID] {
+			s.column(d, sign)
 		}
 	}
 }
 
-func (w *walker) broken(s int32, d topo.Dest) {
-	if w.r.NumBroken++; len(w.r.Broken) < maxBroken {
-		w.r.Broken = append(w.r.Broken, fmt.Sprintf("%q to LID %d (%s)", w.g.Desc(s), d.LID, w.g.Fabric.Name(d.End)))
+// report sums up.
+func (s *State) report() *Report {
+	r := &Report{Paths: s.paths, Hops: s.hops, Lanes: s.t.Lanes}
+	for e := range s.g.To {
+		l := s.load[s.base[s.g.From[e]]+int32(s.g.Port[e])]
+		r.MaxLoad = max(r.MaxLoad, l)
+		if l > 0 && (r.MinLoad == 0 || l < r.MinLoad) {
+			r.MinLoad = l
+		}
 	}
+	for _, d := range s.g.Dests {
+		for _, sw := range s.lost[d.LID] {
+			if r.NumBroken++; len(r.Broken) < maxBroken {
+				r.Broken = append(r.Broken, fmt.Sprintf("%q to LID %d (%s)", s.g.Desc(sw), d.LID, s.g.Fabric.Name(d.End)))
+			}
+		}
+	}
+	for lane := 0; lane < s.lanes && r.Cycle == nil; lane++ {
+		r.Cycle = s.cycle(lane)
+	}
+	return r
 }
 
-// count adds the paths from hosts to loads. The order has next hops before
-// those that go through them, so backwards each flow is complete when passed on.
-func (w *walker) count(d topo.Dest) {
-	if !d.IsHost() {
-		return
-	}
-	for _, s := range w.order {
-		w.flow[s] = int64(w.g.Hosts[s])
-		paths := w.flow[s]
-		if s == d.Switch {
-			paths-- // not to itself
-		}
-		w.r.Paths += paths
-		w.r.Hops += paths * w.hops[s]
-	}
-	for i := len(w.order) - 1; i >= 0; i-- {
-		s := w.order[i]
-		if e := w.next[s]; e != topo.None {
-			w.r.Load[e] += w.flow[s]
-			w.flow[w.g.To[e]] += w.flow[s]
-		}
-	}
-}
-
-// depend marks link → next link for the lanes of all the traffic to d: from
-// hosts to any LID, and from switches to the LIDs of hosts.
-func (w *walker) depend(d topo.Dest) {
-	for _, s := range w.order {
-		w.mask[s] = 0
-		if w.g.Hosts[s] > 0 || d.IsHost() {
-			w.mask[s] = 1 << w.t.Lane(s, d.Switch)
-		}
-	}
-	for i := len(w.order) - 1; i >= 0; i-- {
-		e := w.next[w.order[i]]
-		if e == topo.None {
-			continue
-		}
-		t := w.g.To[e]
-		w.mask[t] |= w.mask[w.order[i]]
-		if out := w.next[t]; out != topo.None {
-			w.dep[int(e)*w.degree+int(out-w.g.First[t])] |= w.mask[w.order[i]]
-		}
-	}
-}
+// Load returns the paths on a link.
+func (s *State) Load(sw int32, port uint8) int64 { return s.load[s.base[sw]+int32(port)] }

@@ -17,6 +17,8 @@ type Result struct {
 	// Refused says, in order, why the engines before the one taken were not:
 	// they could not route the subnet, left something out, or could deadlock.
 	Refused []error
+
+	state *check.State
 }
 
 // Compute runs the named engines in order until one gives tables that pass the
@@ -34,9 +36,9 @@ func Compute(g *topo.Graph, names []string, o Options) (*Result, error) {
 			r.refuse(name, err)
 			continue
 		}
-		rep := Check(t)
+		state, rep := check.New(checkTables(t))
 		if rep.OK() {
-			r.Tables, r.Report = t, rep
+			r.Tables, r.Report, r.state = t, rep, state
 			return r, nil
 		}
 		r.refuse(name, rep.Err())
@@ -70,6 +72,8 @@ func plan(names []string) []string {
 }
 
 // Check walks the paths of t; see package check.
-func Check(t *Tables) *check.Report {
-	return check.Run(check.Tables{Graph: t.Graph, LFT: t.LFT, Lane: t.Lane, Lanes: t.Lanes})
+func Check(t *Tables) *check.Report { return check.Run(checkTables(t)) }
+
+func checkTables(t *Tables) check.Tables {
+	return check.Tables{Graph: t.Graph, LFT: t.LFT, Lane: t.Lane, Lanes: t.Lanes}
 }

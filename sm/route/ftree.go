@@ -174,14 +174,16 @@ func (f *ftreeRouter) climbRest(d topo.Dest) {
 	}
 }
 
+// nearestUp returns the upward link of s behind which the route is shortest, of
+// equal ones the least used. Where none is used, turn spreads the LIDs.
 func (f *ftreeRouter) nearestUp(s int32, turn int) int32 {
 	ups := f.o.ups(s)
-	if len(ups) > maxChoices {
-		at := turn % (len(ups) - maxChoices + 1)
-		ups = ups[at : at+maxChoices]
-	}
 	best := topo.None
-	for _, e := range ups {
+	for i := range ups {
+		if best != topo.None && i >= maxChoices {
+			break
+		}
+		e := ups[(turn+i)%len(ups)]
 		h := f.hops[f.g.To[e]]
 		if h < 0 {
 			continue
