@@ -18,7 +18,7 @@ type Config struct {
 	Priority uint8  // 0 to 15; the highest SM is master
 	MKey     uint64
 	SMKey    uint64 // what other SMs must have as well; 0 is 1, as OpenSM has it
-	LMC      uint8 // 1<<LMC LIDs for each CA port, 0 to 7
+	LMC      uint8  // 1<<LMC LIDs for each CA port, 0 to 7
 
 	// MaxSMPs bounds the requests under way; the window adapts below it. 0 is 64.
 	MaxSMPs int
