@@ -188,8 +188,9 @@ func (z *fuzzed) run() {
 		switch d := e.psn.Sub(z.resp.cpsn); {
 		case d < 0:
 			e.apply(m)
-		case d == 0 && z.state == Err && e.atomic == 0: // it may have landed in part
-			copy(m[min(e.off, uint64(len(m))):], real[min(e.off, uint64(len(m))):min(e.off+uint64(len(e.data)), uint64(len(m)))])
+		case d == 0 && z.state == Err && len(e.data) > 0: // it may have landed in part
+			copy(m[e.off:], real[e.off:e.off+uint64(len(e.data))])
+		case d == 0 && z.state == Err:
 		case z.state != Err:
 			z.t.Fatalf("PSN %v was accepted and not committed, expected is %v", e.psn, z.resp.cpsn)
 		}

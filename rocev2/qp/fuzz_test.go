@@ -434,10 +434,12 @@ func (z *fuzzed) checkOutstanding() {
 	}
 }
 
-// The Fuzz target's own arithmetic of words in memory.
+// apply makes the effect on the model m.
 func (e *effect) apply(m []byte) {
-	if e.atomic == 0 {
+	if len(e.data) > 0 { // without, nobody looks at the address
 		copy(m[e.off:], e.data)
+	}
+	if e.atomic == 0 {
 		return
 	}
 	word := m[e.off : e.off+8]
