@@ -167,18 +167,30 @@ func xdpSockets(ifindex, queue int) (names []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for b := buf[:n]; len(b) >= unix.NLMSG_HDRLEN; {
-			size := int(binary.NativeEndian.Uint32(b))
-			kind := binary.NativeEndian.Uint16(b[4:])
-			if kind == unix.NLMSG_DONE || kind == unix.NLMSG_ERROR || size < unix.NLMSG_HDRLEN || size > len(b) {
-				return names, nil
-			}
-			if ino, ok := onQueue(b[unix.NLMSG_HDRLEN:size], ifindex, queue); ok {
-				names = append(names, fmt.Sprintf("socket:[%d]", ino))
-			}
-			b = b[min((size+3)&^3, len(b)):]
+		inodes, done := parseDiag(buf[:n], ifindex, queue)
+		for _, ino := range inodes {
+			names = append(names, fmt.Sprintf("socket:[%d]", ino))
+		}
+		if done {
+			return names, nil
 		}
 	}
+}
+
+// parseDiag takes a datagram of sock_diag apart; done says that it is the last.
+func parseDiag(b []byte, ifindex, queue int) (inodes []uint32, done bool) {
+	for len(b) >= unix.NLMSG_HDRLEN {
+		size := int(binary.NativeEndian.Uint32(b))
+		kind := binary.NativeEndian.Uint16(b[4:])
+		if kind == unix.NLMSG_DONE || kind == unix.NLMSG_ERROR || size < unix.NLMSG_HDRLEN || size > len(b) {
+			return inodes, true
+		}
+		if ino, ok := onQueue(b[unix.NLMSG_HDRLEN:size], ifindex, queue); ok {
+			inodes = append(inodes, ino)
+		}
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return inodes, false
 }
 
 const (
