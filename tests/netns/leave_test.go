@@ -1,0 +1,5 @@
+package netns
+
+const childEnv = "URXE_NETNS_CHILD"
+
+func child(string) {}
