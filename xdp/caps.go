@@ -25,6 +25,8 @@ func hint(op string, err error) string {
 		return "without multi-buffer XDP the MTU of this interface or its veth peer is too large: 3506 is the most"
 	case op == "attach program" && errors.Is(err, unix.ENOSPC):
 		return "it needs at least as many RX queues as its veth peer has TX queues"
+	case op == "attach program" && errors.Is(err, unix.EOPNOTSUPP):
+		return "the driver has no XDP, or not with the offloads that are on: virtio-net's rx-gro-hw and rx-checksumming are such"
 	case op == "bind" && errors.Is(err, unix.ENETDOWN):
 		return "set the interface up"
 	}

@@ -348,6 +348,27 @@ func TestLinkDownAndUp(t *testing.T) {
 	}
 }
 
+// An interface that is down can be opened, and works from when it is up.
+func TestOpenWhileDown(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			l := &lab{Pair: nettest.New(t, nettest.Config{}), t: t}
+			o := few
+			o.Mode = mode
+			if err := l.Ends[0].NS.SetUp("veth0", false); err != nil {
+				t.Fatal(err)
+			}
+			l.open(0, o)
+			l.open(1, o)
+			if err := l.Ends[0].NS.SetUp("veth0", true); err != nil {
+				t.Fatal(err)
+			}
+			l.arrives(0, l.frame(0, 100))
+			l.arrives(1, l.frame(1, 200))
+		})
+	}
+}
+
 // The removal of the interface is an error of Wait and Flush, not a hang, and
 // what is left can be closed.
 func TestInterfaceRemoved(t *testing.T) {
