@@ -151,7 +151,7 @@ func (l *lab) arrives(i int, f []byte) (frames int) {
 }
 
 // packetSocket opens a raw packet socket on an end: it sends what no kernel socket
-// would, and sees what the kernel gets.
+// would.
 func packetSocket(t testing.TB, e *nettest.End) int {
 	t.Helper()
 	var fd int
@@ -167,22 +167,6 @@ func packetSocket(t testing.TB, e *nettest.End) int {
 	}
 	t.Cleanup(func() { unix.Close(fd) })
 	return fd
-}
-
-// seen reports whether the kernel at the packet socket gets frame f soon.
-func seen(fd int, f []byte) bool {
-	buf := make([]byte, 1<<14)
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
-		n, err := unix.Read(fd, buf)
-		if err == unix.EAGAIN {
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		if err == nil && bytes.Equal(buf[:n], f) {
-			return true
-		}
-	}
-	return false
 }
 
 // resources is what Close must leave nothing of.

@@ -107,8 +107,10 @@ func TestPair(t *testing.T) {
 			if exists(&NS{h: currentNS(t)}, c.Name) {
 				t.Errorf("%s is in the test's own namespace", c.Name)
 			}
-			if p.Close() != nil || p.Close() != nil {
-				t.Error("Close fails")
+			for range 2 {
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}
