@@ -242,6 +242,10 @@ func (m *Manager) tries(r *request) int {
 
 // refused ends a request that was answered with an error: the node lives.
 func (m *Manager) refused(r *request, a mad.MAD) {
+	if r.n != nil && r.data != nil && r.attr == mad.AttrPortInfo {
+		m.readBack(r, a.Status())
+		return
+	}
 	verb := "Get"
 	if r.data != nil {
 		verb = "Set"
@@ -255,6 +259,18 @@ func (m *Manager) refused(r *request, a mad.MAD) {
 		r.n.silent = "refuses " + verb
 	}
 	r.done(m, r, nil)
+}
+
+// readBack looks at a port that refused a Set. When the answer to the first one
+// got lost, the second is refused because the state it asks for is there.
+func (m *Manager) readBack(r *request, why mad.Status) {
+	set := *r
+	m.get(r.n, r.attr, r.mod, r.port, func(m *Manager, _ *request, a mad.MAD) {
+		if a != nil && mad.PortInfo(a.Data()).PortState() < mad.PortInfo(set.data).PortState() {
+			m.errorf("6003", "request", "%s refuses Set of PortInfo: %v", set.port.name(), why)
+		}
+		set.done(m, &set, a)
+	})
 }
 
 // fail ends a request without an answer. The neighbours of the node are read
