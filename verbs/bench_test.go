@@ -38,5 +38,5 @@ func benchmarkMessage(bm *testing.B, op Opcode, size int) {
 		}
 	}
 	bm.StopTimer()
-	bm.ReportMetric(float64(a.dev.Counters().SentPkts)/float64(bm.N), "pkts/op")
+	bm.ReportMetric(float64(a.dev.Stats().Counters["sent_pkts"])/float64(bm.N), "pkts/op")
 }

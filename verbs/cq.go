@@ -119,7 +119,7 @@ func (c *CQ) at(i uint) *WC { return &c.ring[i&uint(len(c.ring)-1)] }
 func (c *CQ) free(wcs []WC) {
 	for i := 0; i < len(wcs); {
 		q := c.qps[wcs[i].QPN]
-		var sends, recvs int64
+		var sends, recvs int
 		for num := wcs[i].QPN; i < len(wcs) && wcs[i].QPN == num; i++ {
 			if wcs[i].Opcode&WCRecv != 0 {
 				recvs++
@@ -128,8 +128,8 @@ func (c *CQ) free(wcs []WC) {
 			}
 		}
 		if q != nil {
-			q.sq.unpolled.Add(-sends)
-			q.rq.unpolled.Add(-recvs)
+			q.sq.free(sends)
+			q.rq.free(recvs)
 		}
 	}
 }

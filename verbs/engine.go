@@ -1,10 +1,11 @@
 package verbs
 
 import (
+	"io"
+
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
-	"github.com/urxe/urxe/rocev2/wire"
 )
 
 // engine is what does the work under a Device: a Port in this process.
@@ -16,8 +17,8 @@ type engine interface {
 	State() ib.PortState
 	Err() error
 	OnChange(func())
-	Counters() rocev2.Counters
-	Drops() [wire.NumVerdicts]uint64
+	Stats() rocev2.Stats
+	Record(out io.Writer, stop <-chan struct{}) error
 	Barrier()
 	Close() error
 	createQP(i rocev2.QPInit) (engineQP, error)

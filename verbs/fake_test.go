@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"io"
 	"sync/atomic"
 	"testing"
 
@@ -8,7 +9,6 @@ import (
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
-	"github.com/urxe/urxe/rocev2/wire"
 )
 
 // fakeEngine stands in for a Port: its QPs do nothing; the test plays their worker.
@@ -39,12 +39,12 @@ func (w *fakeWorker) Poll() {
 
 func (w *fakeWorker) EndLease() { w.ends.Add(1) }
 
-func (e *fakeEngine) Name() string                    { return "fake0" }
-func (e *fakeEngine) State() ib.PortState             { return e.state }
-func (e *fakeEngine) Err() error                      { return e.dead }
-func (e *fakeEngine) OnChange(f func())               { e.changed = f }
-func (e *fakeEngine) Counters() rocev2.Counters       { return rocev2.Counters{} }
-func (e *fakeEngine) Drops() [wire.NumVerdicts]uint64 { return [wire.NumVerdicts]uint64{} }
+func (e *fakeEngine) Name() string                            { return "fake0" }
+func (e *fakeEngine) State() ib.PortState                     { return e.state }
+func (e *fakeEngine) Err() error                              { return e.dead }
+func (e *fakeEngine) OnChange(f func())                       { e.changed = f }
+func (e *fakeEngine) Stats() rocev2.Stats                     { return rocev2.Stats{} }
+func (e *fakeEngine) Record(io.Writer, <-chan struct{}) error { return nil }
 
 func (e *fakeEngine) Keys() *mem.Table  { return &e.keys }
 func (e *fakeEngine) GIDs() []ib.GID    { return e.gids }

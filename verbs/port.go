@@ -1,6 +1,8 @@
 package verbs
 
 import (
+	"context"
+	"io"
 	"slices"
 
 	"github.com/urxe/urxe/ib"
@@ -56,8 +58,16 @@ func listGIDs(gids []ib.GID) string {
 	return s[2:]
 }
 
-// Counters returns what the device sent, received and met, under the names of the counters of rxe.
-func (d *Device) Counters() rocev2.Counters { return d.engine.Counters() }
+// Stats returns what the device counts: what it sent, received and met, under the names of rxe's counters where it has
+// them, and how many packets it dropped for what reason.
+func (d *Device) Stats() rocev2.Stats { return d.engine.Stats() }
+
+// Capture writes a capture of all packets that the device sends and receives to w, as pcapng with the verdict on each as a
+// comment, until ctx ends or w fails. AF_XDP packets are seen by no capture on the interface itself. Packets that w is
+// too slow for are missing, and counted in the capture.
+func (d *Device) Capture(ctx context.Context, w io.Writer) error {
+	return d.engine.Record(w, ctx.Done())
+}
 
 // portState is what port events are made from.
 type portState struct {

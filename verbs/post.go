@@ -28,7 +28,7 @@ func (q *QP) PostSend(wrs ...SendWR) (int, error) {
 	var err error
 	n := 0
 	for ; n < len(wrs); n++ {
-		if n >= room {
+		if n == room {
 			err = q.errSQFull
 			break
 		}
@@ -38,7 +38,7 @@ func (q *QP) PostSend(wrs ...SendWR) (int, error) {
 		}
 	}
 	if n > 0 {
-		q.sq.head.Add(uint64(n))
+		q.sq.publish(n)
 		q.engine.Doorbell()
 	}
 	return n, err
@@ -56,7 +56,7 @@ func (q *QP) PostRecv(wrs ...RecvWR) (int, error) {
 	var err error
 	n := 0
 	for ; n < len(wrs); n++ {
-		if n >= room {
+		if n == room {
 			err = q.errRQFull
 			break
 		}
@@ -66,7 +66,7 @@ func (q *QP) PostRecv(wrs ...RecvWR) (int, error) {
 		}
 	}
 	if n > 0 {
-		q.rq.head.Add(uint64(n))
+		q.rq.publish(n)
 		q.engine.Doorbell() // a QP in ERR has to flush them
 	}
 	return n, err

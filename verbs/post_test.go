@@ -252,6 +252,31 @@ func TestResetForgetsWork(t *testing.T) {
 	}
 }
 
+// Who has polled a completion can post in its place, whatever else completes meanwhile.
+func TestPollThenPost(t *testing.T) {
+	const size, total = 8, 50000
+	b := newBench(t)
+	q, f := b.qp(Caps{MaxRecvWR: size, MaxRecvSGE: 1}, StateRTS)
+	must(q.PostRecv(make([]RecvWR, size)...))
+	go func() {
+		for done := 0; done < total; {
+			if f.init.RQ.Next() != nil {
+				f.init.RQ.Retire()
+				b.cq.push(qp.Completion{QPN: q.Number(), Opcode: WCRecv})
+				done++
+			}
+		}
+	}()
+	wcs := make([]WC, 3)
+	for got := 0; got < total-size; {
+		n := b.cq.Poll(wcs)
+		if _, err := q.PostRecv(make([]RecvWR, n)...); err != nil {
+			t.Fatalf("after %d: %v", got, err)
+		}
+		got += n
+	}
+}
+
 // Many posters, one worker: every work request arrives once, and each poster's in its order.
 func TestPostersAndWorker(t *testing.T) {
 	const posters, each = 4, 2000
@@ -301,7 +326,7 @@ func TestPostAllocatesNothing(t *testing.T) {
 		}
 		f.init.RQ.Next()
 		f.init.RQ.Retire()
-		q.rq.unpolled.Store(0)
+		q.rq.free(1)
 	})
 	if n != 0 {
 		t.Errorf("%v allocations a post", n)

@@ -9,7 +9,7 @@ import (
 
 // cursors are the positions of a work queue's ring, counted without end: slot i lives at i & mask.
 //
-//	tail ≤ next ≤ head,  head - tail + unpolled ≤ max
+//	tail ≤ next ≤ head ≤ tail + used,  used ≤ max
 //
 // Slots from next to head are posted, those from tail to next are taken by the worker and not retired yet. Posters, one
 // at a time, move head; the QP's worker moves next and tail. A slot that was retired with a completion counts as used
@@ -18,7 +18,7 @@ type cursors struct {
 	max, mask uint64
 	_         [48]byte
 	head      atomic.Uint64
-	unpolled  atomic.Int64
+	used      atomic.Int64
 	_         [48]byte // the two sides don't share a cache line
 	next      atomic.Uint64
 	tail      atomic.Uint64
@@ -35,11 +35,17 @@ func (c *cursors) init(n int) int {
 	return slots
 }
 
-// room returns the number of free slots; less, even less than none, while the worker retires some. Posters only.
-func (c *cursors) room() int {
-	tail := c.tail.Load() // before unpolled, which is counted up first
-	return int(c.max-(c.head.Load()-tail)) - int(c.unpolled.Load())
+// room returns the number of free slots. Posters only.
+func (c *cursors) room() int { return int(c.max) - int(c.used.Load()) }
+
+// publish lets the worker see the next n slots, which were filled. Posters only.
+func (c *cursors) publish(n int) {
+	c.used.Add(int64(n))
+	c.head.Add(uint64(n))
 }
+
+// free frees n slots whose completions were polled.
+func (c *cursors) free(n int) { c.used.Add(-int64(n)) }
 
 // take returns the index of the oldest slot not taken. Worker only.
 func (c *cursors) take() (uint64, bool) {
@@ -53,10 +59,10 @@ func (c *cursors) take() (uint64, bool) {
 
 // retire gives up the oldest taken slot, for which a completion was made or not. Worker only.
 func (c *cursors) retire(completed bool) {
-	if completed {
-		c.unpolled.Add(1)
-	}
 	c.tail.Add(1)
+	if !completed {
+		c.used.Add(-1)
+	}
 }
 
 // clear forgets everything posted. The worker is not using the queue, and no CQ holds a completion of it: the QP is in
@@ -64,7 +70,7 @@ func (c *cursors) retire(completed bool) {
 func (c *cursors) clear() {
 	c.next.Store(c.head.Load())
 	c.tail.Store(c.head.Load())
-	c.unpolled.Store(0)
+	c.used.Store(0)
 }
 
 // sendQueue is the send queue of a QP; it is a qp.SendQueue.

@@ -30,11 +30,11 @@ packets go over AF_XDP sockets. Without root the link between the devices is in 
 			if o.MTU, err = ib.MTUFromBytes(mtu); err != nil {
 				return usage(c, err)
 			}
-			if o.Link, err = demoLink(o.Link); err != nil {
+			if o.Link, err = demoLink(c, o.Link); err != nil {
 				return usage(c, err)
 			}
-			if isTerminal(os.Stderr) {
-				o.Progress = os.Stderr
+			if isTerminal(c.ErrOrStderr()) {
+				o.Progress = c.ErrOrStderr()
 			}
 			r, err := demo.Run(c.Context(), o)
 			if err != nil {
@@ -55,7 +55,7 @@ packets go over AF_XDP sockets. Without root the link between the devices is in 
 }
 
 // demoLink settles what the demonstration runs over.
-func demoLink(asked string) (string, error) {
+func demoLink(c *cobra.Command, asked string) (string, error) {
 	switch asked {
 	case demo.LinkAFXDP, demo.LinkMem:
 		return asked, nil
@@ -63,7 +63,7 @@ func demoLink(asked string) (string, error) {
 		if os.Geteuid() == 0 {
 			return demo.LinkAFXDP, nil
 		}
-		fmt.Fprintln(os.Stderr, "Not root, so the link between the devices is in memory; as root it is a veth pair with AF_XDP.")
+		fmt.Fprintln(c.ErrOrStderr(), "Not root, so the link between the devices is in memory; as root it is a veth pair with AF_XDP.")
 		return demo.LinkMem, nil
 	}
 	return "", fmt.Errorf("--link %s: want %s or %s", asked, demo.LinkAFXDP, demo.LinkMem)

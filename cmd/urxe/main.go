@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,25 +21,28 @@ const (
 	exitUsage   = 2
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run executes a command line and returns the exit code. The first interrupt ends the command cleanly; a second one
 // ends the process.
-func run(args []string) int {
+func run(args []string, out, errOut io.Writer) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
 	go func() {
 		cancel(fmt.Errorf("%w by signal: %v", errInterrupted, <-signals))
 		signal.Stop(signals)
 	}()
 	root := newRoot()
 	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errOut)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "urxe:", err)
+	fmt.Fprintln(errOut, "urxe:", err)
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
@@ -62,7 +66,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usage(c, err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newDemo(), newPingpong(), newDevices())
+	root.AddCommand(newDemo(), newPingpong(), newPerf(), newDevices(), newDecode(), newCapture(), newStats())
 	return root
 }
 

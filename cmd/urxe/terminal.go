@@ -1,13 +1,18 @@
 package main
 
 import (
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-// isTerminal reports whether a file is a terminal.
-func isTerminal(f *os.File) bool {
+// isTerminal reports whether what is written to w is seen on a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
 }

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/urxe/urxe/cmd/urxe/internal/rig"
+	"github.com/urxe/urxe/internal/nettest"
+)
+
+// safe is a buffer that may be looked at while a command writes.
+type safe struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safe) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *safe) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// command runs a command line and returns what it wrote and its exit code.
+func command(args ...string) (stdout, stderr string, code int) {
+	var out, errOut safe
+	code = run(args, &out, &errOut)
+	return out.String(), errOut.String(), code
+}
+
+func TestExitCodes(t *testing.T) {
+	damaged := filepath.Join(t.TempDir(), "damaged.pcap")
+	if err := os.WriteFile(damaged, []byte("no capture at all"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		says string // in what goes to standard error; one line
+	}{
+		{"--help", 0, ""},
+		{"pingpong", 0, ""},
+		{"perf write", 0, ""},
+		{"dance", 2, `unknown command or argument "dance"`},
+		{"pingpong rc --waltz", 2, "unknown flag: --waltz"},
+		{"pingpong rc a b", 2, "2 arguments: want at most one host"},
+		{"pingpong rc -m 1000", 2, "want 256, 512, 1024, 2048 or 4096"},
+		{"pingpong rc -n 0", 2, "--iters 0: want 1 to"},
+		{"pingpong rc -s x", 2, "invalid argument"},
+		{"pingpong rc -P", 2, "--prefetch needs --odp"},
+		{"pingpong rc -j", 1, "doesn't support device memory"},
+		{"pingpong rc -t", 1, "doesn't support completion timestamping"},
+		{"pingpong rc -d no-such-dev0", 1, "no-such-dev0"},
+		{"perf read bw -q 1000", 2, "QPs 1000: want 1 to 256"},
+		{"perf write lat -s 0", 2, "size 1 at least"},
+		{"perf write bw -d no-such-dev0", 1, "no-such-dev0"},
+		{"demo --link=wet-string", 2, "want af_xdp or mem"},
+		{"demo --mtu 1", 2, "want 256, 512, 1024, 2048 or 4096"},
+		{"decode", 2, "want one file"},
+		{"decode /no/such/file", 1, "/no/such/file"},
+		{"decode " + damaged, 1, "damaged.pcap"},
+		{"stats no-such-dev0", 1, "no urxe process holds no-such-dev0"},
+		{"capture no-such-dev0", 1, "no urxe process holds no-such-dev0"},
+		{"capture", 2, "want one interface"},
+	} {
+		_, stderr, code := command(strings.Fields(c.args)...)
+		if code != c.code || !strings.Contains(stderr, c.says) || c.code != 0 && strings.Count(stderr, "\n") != 1 {
+			t.Errorf("urxe %s: exit code %d, want %d; want one line that says %q:\n%s", c.args, code, c.code, c.says, stderr)
+		}
+	}
+}
+
+func TestDemoJSON(t *testing.T) {
+	stdout, stderr, code := command("demo", "--link=mem", "--json", "--duration=5ms")
+	var r struct {
+		Link       string
+		Operations []struct{ Verified bool }
+	}
+	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil || r.Link != "mem" || len(r.Operations) != 7 || !r.Operations[0].Verified {
+		t.Errorf("exit code %d, %v\n%s%s", code, err, stdout, stderr)
+	}
+}
+
+// A server of pingpong on one end of a veth pair, a client at the other; meanwhile the server's counters and packets.
+func TestPingpongStatsAndCapture(t *testing.T) {
+	nettest.Require(t)
+	p := nettest.New(t, nettest.Config{})
+	file := filepath.Join(t.TempDir(), "c.pcapng")
+	var server, client, stats, captured safe
+	in := func(end int, out *safe, args ...string) (code int) {
+		if err := p.Ends[end].NS.Do(func() error { code = run(args, out, out); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return code
+	}
+	name, host := p.Ends[0].Name, p.Ends[0].V4.String()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		if code := in(0, &server, "pingpong", "rc", "-d", name, "-e", "-n", "50", "-s", "3000"); code != 0 {
+			t.Errorf("server: exit code %d", code)
+		}
+	})
+	for end := time.Now().Add(10 * time.Second); in(0, &stats, "stats", name) != 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the server doesn't come up: ", server.String())
+		}
+	}
+	wg.Go(func() { // ends when the server does
+		if code := in(0, &captured, "capture", name, "-w", file); code != 0 {
+			t.Errorf("capture: exit code %d", code)
+		}
+	})
+	for i := 0; in(1, &client, "pingpong", "rc", "-d", p.Ends[1].Name, "-e", "-n", "50", "-s", "3000", host) != 0; i++ {
+		if i == 100 {
+			t.Fatal("the client fails: ", client.String())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	wg.Wait()
+	if !strings.Contains(server.String(), "50 iters in") || !strings.Contains(client.String(), "300000 bytes in") {
+		t.Errorf("server: %s\nclient: %s", server.String(), client.String())
+	}
+	if !strings.Contains(stats.String(), name+": af_xdp, PORT_ACTIVE, MTU 1500, active path MTU 1024, ") {
+		t.Errorf("stats: %s", stats.String())
+	}
+	if out, stderr, code := command("decode", file); code != 0 || !strings.Contains(out, "SEND") {
+		t.Errorf("the capture: exit code %d\n%s%s\n%s", code, out, stderr, captured.String())
+	}
+}
+
+func TestHeldInterface(t *testing.T) {
+	nettest.Require(t)
+	p := nettest.New(t, nettest.Config{})
+	e := p.Ends[0]
+	var out safe
+	if err := e.NS.Do(func() error {
+		d, err := rig.Open(e.Name)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		if code := run([]string{"pingpong", "rc", "-d", e.Name}, &out, &out); code != 1 || !strings.Contains(out.String(), "is held by process") {
+			t.Errorf("exit code %d: %s", code, out.String())
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
