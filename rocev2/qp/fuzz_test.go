@@ -415,6 +415,9 @@ func (z *fuzzed) checkOutstanding() {
 	flight, responding := 0, 0
 	for i := r.acking; i != r.tail; i++ {
 		t := r.at(i)
+		if t.wqe.Flags&Fence != 0 && t.first < r.high && responding > 0 {
+			z.t.Fatalf("request %d was sent, whose fence waits for a READ or atomic before it", t.wqe.ID)
+		}
 		if t.responds() && t.first < r.high {
 			responding++
 		}
