@@ -1,0 +1,339 @@
+package hostile
+
+import (
+	"bytes"
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0: a new one")
+
+// random returns a source of random numbers, whose seed is told.
+func random(t *testing.T) *rand.Rand {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d: again with -run '^%s$' -seed %d", seed, t.Name(), seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// rig is a port under attack: the victim QP, and a bystander that must not
+// notice anything.
+type rig struct {
+	t                 testing.TB
+	link              *link
+	port              *rocev2.Port
+	worker            *rocev2.Worker
+	now               clock.Time
+	victim, bystander *conn
+	v6                uint8 // index of the GIDs used
+	mtu               ib.MTU
+}
+
+// conn is a QP of the port, its queues, and its memory in three regions: one
+// with every right, one that peers may only read, and one that isn't registered.
+type conn struct {
+	*rocev2.QP
+	rig      *rig
+	sq       sendRing
+	rq       recvRing
+	cq       completions
+	events   []qp.Event
+	mem      []byte // of all three
+	model    []byte // what mem must be
+	mr, rdMR *mem.MR
+	peer     byte // address
+}
+
+// Offsets in conn.mem: what is behind guardAt belongs to no region.
+const (
+	base    = 0x7000_0000_1000 // IOVA of mem[0]
+	readAt  = 8192
+	guardAt = readAt + 1024
+	memSize = guardAt + 1024
+
+	victimQPN, bystanderQPN = 0x111, 0x222
+	peerQPN                 = 0x333
+	firstRQ, firstSQ        = 0xfffffe, 0xffffff // soon they wrap
+)
+
+type sendRing struct {
+	wqes           []*qp.SendWQE
+	taken, retired int
+}
+
+func (s *sendRing) Next() *qp.SendWQE {
+	if s.taken == len(s.wqes) {
+		return nil
+	}
+	s.taken++
+	return s.wqes[s.taken-1]
+}
+
+func (s *sendRing) Retire() { s.retired++ }
+
+type recvRing struct {
+	wqes           []*qp.RecvWQE
+	taken, retired int
+}
+
+func (s *recvRing) Next() *qp.RecvWQE {
+	if s.taken == len(s.wqes) {
+		return nil
+	}
+	s.taken++
+	return s.wqes[s.taken-1]
+}
+
+func (s *recvRing) Retire() { s.retired++ }
+
+type completions struct{ got []qp.Completion }
+
+func (c *completions) Push(cs []qp.Completion) bool {
+	c.got = append(c.got, cs...)
+	return true
+}
+
+func newRig(t testing.TB, mtu ib.MTU) *rig {
+	t.Helper()
+	r := &rig{t: t, link: newLink(t), now: clock.Now(), mtu: mtu}
+	var err error
+	r.port, err = rocev2.NewPort(rocev2.Config{Name: "victim", Links: []rocev2.Link{r.link}, Manual: true,
+		Net: &rocev2.FixedNet{Addresses: []ib.GID{gid4(ownAddress), gid6(ownAddress)}, LinkMTU: 9000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.worker = r.port.Workers()[0]
+	r.victim, r.bystander = r.newConn(victimQPN, peerAddress), r.newConn(bystanderQPN, 3)
+	t.Cleanup(func() {
+		r.link.check()
+		r.victim.Destroy()
+		r.bystander.Destroy()
+		if err := r.port.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.bystander.enter(qp.RTS)
+	return r
+}
+
+func gid4(last byte) ib.GID { return ib.GID{10: 0xff, 11: 0xff, 12: 10, 15: last} }
+func gid6(last byte) ib.GID { return ib.GID{0: 0xfd, 15: last} }
+
+func (r *rig) newConn(n ib.QPN, peer byte) *conn {
+	c := &conn{rig: r, mem: make([]byte, memSize), peer: peer}
+	for i := range c.mem {
+		c.mem[i] = byte(i*11 ^ i>>7)
+	}
+	c.model = bytes.Clone(c.mem)
+	pd := new(mem.PD)
+	space := mem.NewBytes(c.mem, base)
+	c.mr = r.register(pd, space, 0, readAt, mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead|mem.RemoteAtomic)
+	c.rdMR = r.register(pd, space, readAt, guardAt-readAt, mem.RemoteRead)
+	var err error
+	c.QP, err = r.port.CreateQP(rocev2.QPInit{
+		PD: pd, SQ: &c.sq, RQ: &c.rq, SendCQ: &c.cq, RecvCQ: &c.cq, Number: n, SigAll: true,
+		Caps:    qp.Caps{MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
+		OnEvent: func(e qp.Event) { c.events = append(c.events, e) },
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+func (r *rig) register(pd *mem.PD, s mem.Space, off, n uint64, a mem.Access) *mem.MR {
+	mr, err := r.port.Keys().Register(pd, s, base+off, base+off, n, a)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return mr
+}
+
+// modify changes attributes, which must be possible.
+func (c *conn) modify(a qp.Attr, mask qp.AttrMask) {
+	c.rig.t.Helper()
+	if err := c.Modify(&a, mask); err != nil {
+		c.rig.t.Fatal(err)
+	}
+}
+
+const (
+	initMask = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess
+	rtrMask  = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
+	rtsMask  = qp.AttrState | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrSQPSN | qp.AttrMaxRdAtomic
+	access   = mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic
+)
+
+// attrs are the attributes of the steps to RTS.
+func (c *conn) attrs() (toInit, toRTR, toRTS qp.Attr) {
+	av := qp.AV{DGID: gid4(c.peer), SGIDIndex: c.rig.v6}
+	if c.rig.v6 == 1 {
+		av.DGID = gid6(c.peer)
+	}
+	return qp.Attr{State: qp.Init, Port: 1, Access: access},
+		qp.Attr{State: qp.RTR, AV: av, PathMTU: c.rig.mtu, DestQPN: peerQPN, RQPSN: firstRQ, MaxDestRdAtomic: 2, MinRNRTimer: 1},
+		qp.Attr{State: qp.RTS, Timeout: 14, RetryCnt: 1, RNRRetry: 1, SQPSN: firstSQ, MaxRdAtomic: 4}
+}
+
+// enter takes the QP through RESET to a state, its queues empty.
+func (c *conn) enter(s qp.State) {
+	c.rig.t.Helper()
+	c.modify(qp.Attr{State: qp.Reset}, qp.AttrState)
+	c.sq, c.rq, c.cq, c.events = sendRing{}, recvRing{}, completions{}, nil
+	toInit, toRTR, toRTS := c.attrs()
+	switch s {
+	case qp.Init, qp.RTR, qp.RTS, qp.SQD:
+		c.modify(toInit, initMask)
+	}
+	switch s {
+	case qp.RTR, qp.RTS, qp.SQD:
+		c.modify(toRTR, rtrMask)
+	}
+	switch s {
+	case qp.RTS, qp.SQD:
+		c.modify(toRTS, rtsMask)
+	}
+	switch s {
+	case qp.SQD, qp.Err:
+		c.modify(qp.Attr{State: s}, qp.AttrState)
+	}
+	c.rig.step()
+	c.rig.link.take()
+}
+
+// sge names n bytes at off.
+func (c *conn) sge(off, n int) []qp.SGE {
+	return []qp.SGE{{Addr: base + uint64(off), Length: uint32(n), LKey: c.mr.Key}}
+}
+
+func (c *conn) post(w qp.SendWQE) {
+	c.sq.wqes = append(c.sq.wqes, &w)
+	c.Doorbell()
+}
+
+func (c *conn) recv(id uint64, off, n int) {
+	c.rq.wqes = append(c.rq.wqes, &qp.RecvWQE{ID: id, SGEs: c.sge(off, n)})
+	c.Doorbell()
+}
+
+// request is a frame of the peer with the n-th PSN from the one expected first.
+func (c *conn) request(op byte, n int, head, data []byte) *frame {
+	f := &frame{v6: c.rig.v6 == 1, src: c.peer, sport: 0xc123, op: op, flags: 0x40, pkey: 0xffff,
+		qpn: uint32(c.Number()), psn: (firstRQ + uint32(n)) & 0xffffff, ackReq: true}
+	f.body, f.pad = padded(head, data)
+	return f
+}
+
+// response is a frame of the peer that answers the n-th PSN.
+func (c *conn) response(op byte, n int, head, data []byte) *frame {
+	f := c.request(op, n, head, data)
+	f.psn, f.ackReq = (firstSQ+uint32(n))&0xffffff, false
+	return f
+}
+
+// step runs the port until it has nothing to do at this time.
+func (r *rig) step() {
+	r.t.Helper()
+	for range 10000 {
+		if !r.worker.Step(r.now) && r.worker.Deadline() > r.now {
+			return
+		}
+	}
+	r.t.Fatal("the port is never done")
+}
+
+// sleep lets time pass.
+func (r *rig) sleep(d time.Duration) {
+	r.t.Helper()
+	r.now = r.now.Add(d)
+	r.step()
+}
+
+// outcome is all that a frame may have caused.
+type outcome struct {
+	Verdict wire.Verdict
+	Sent    []reply
+	WC      []qp.Completion
+	Events  []qp.Event
+	State   qp.State
+}
+
+// deliver hands the port a frame, and checks what holds for every frame: one
+// verdict is counted, all frames are given back, no memory changed but by what
+// change does to the model, and the bystander has noticed nothing.
+func (r *rig) deliver(b []byte, change func(model []byte)) outcome {
+	r.t.Helper()
+	before, traffic := r.port.Drops(), r.port.Counters().RcvdPkts
+	r.link.arrived = append(r.link.arrived, bytes.Clone(b))
+	r.step()
+	o := outcome{Verdict: wire.NumVerdicts, Sent: r.link.take(), State: r.victim.Query().State}
+	counted := uint64(0)
+	for v, n := range r.port.Drops() {
+		if n != before[v] {
+			o.Verdict = wire.Verdict(v)
+			counted += n - before[v]
+		}
+	}
+	if counted != 1 || r.port.Counters().RcvdPkts != traffic+1 {
+		r.t.Fatalf("frame %x: %d verdicts were counted for it", b, counted)
+	}
+	r.link.check()
+	o.WC, o.Events = r.victim.cq.got, r.victim.events
+	r.victim.cq.got, r.victim.events = nil, nil
+	if change != nil {
+		change(r.victim.model)
+	}
+	r.checkMemory(b)
+	return o
+}
+
+func (r *rig) checkMemory(b []byte) {
+	r.t.Helper()
+	for name, c := range map[string]*conn{"the victim": r.victim, "the bystander": r.bystander} {
+		if !bytes.Equal(c.mem, c.model) {
+			for i := range c.mem {
+				if c.mem[i] != c.model[i] {
+					r.t.Fatalf("frame %x: memory of %s at offset %#x is %#x, want %#x", b, name, i, c.mem[i], c.model[i])
+				}
+			}
+		}
+	}
+	if x := r.bystander; len(x.cq.got) > 0 || len(x.events) > 0 {
+		r.t.Fatalf("frame %x: the bystander has completions %v, events %v", b, x.cq.got, x.events)
+	}
+}
+
+// want compares an outcome with what must be.
+func (r *rig) want(what string, got, want outcome) {
+	r.t.Helper()
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(reply{})); d != "" {
+		r.t.Fatalf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+// silent is the outcome of a frame that is dropped without a trace.
+func silent(v wire.Verdict, s qp.State) outcome { return outcome{Verdict: v, State: s} }
+
+// answer is a packet of the victim to its peer.
+func answer(op wire.Opcode, psn uint32, syndrome byte, msn ib.MSN) reply {
+	return reply{Header: wire.Header{Opcode: op, MigReq: true, PKey: ib.PKeyDefault, DestQP: peerQPN, PSN: ib.PSN(psn & 0xffffff),
+		Syndrome: wire.Syndrome(syndrome), MSN: msn}}
+}
+
+// wc is a completion of the victim.
+func wc(id uint64, op qp.WCOpcode, s qp.WCStatus) qp.Completion {
+	return qp.Completion{ID: id, QPN: victimQPN, Opcode: op, Status: s, Solicited: s != qp.Success}
+}
