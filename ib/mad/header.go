@@ -32,6 +32,9 @@ const (
 	offAttributeID  = 16
 	offModifier     = 20
 
+	// offVendorData follows the RMPP header and a reserved byte with the OUI (IBA 16.5.1).
+	offVendorData = 40
+
 	// HeaderSize is the length of the header that all classes share.
 	HeaderSize = 24
 )
@@ -49,14 +52,21 @@ const (
 	ClassDevMgt     Class = 0x06
 	ClassCM         Class = 0x07
 	ClassSNMP       Class = 0x08
+	ClassBIS        Class = 0x12
 	ClassCC         Class = 0x21
+
+	classVendor2, classVendor2Last Class = 0x30, 0x4f // They carry an OUI.
 )
 
 // Subnet reports whether c is subnet management, which QP0 carries.
 func (c Class) Subnet() bool { return c == ClassSubnLID || c == ClassSubnDirect }
 
 // RMPP reports whether MADs of class c have the RMPP header behind the common one.
-func (c Class) RMPP() bool { return c == ClassSubnAdm || c == ClassDevMgt || c >= 0x30 && c <= 0x4f }
+func (c Class) RMPP() bool {
+	return c == ClassSubnAdm || c == ClassDevMgt || c == ClassBIS || c.vendor2()
+}
+
+func (c Class) vendor2() bool { return c >= classVendor2 && c <= classVendor2Last }
 
 // Version returns the class version that is spoken: 2 for subnet
 // administration and communication management, 1 for the rest.
@@ -69,8 +79,11 @@ func (c Class) Version() uint8 {
 
 // DataOffset returns where the attribute begins in a MAD of class c.
 func (c Class) DataOffset() int {
-	if c == ClassSubnAdm {
+	switch {
+	case c == ClassSubnAdm:
 		return offSAData
+	case c.vendor2():
+		return offVendorData
 	}
 	return offSMPData
 }

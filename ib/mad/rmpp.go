@@ -23,8 +23,6 @@ const (
 
 	// segmentSize is what a segment carries behind the RMPP header; PayloadLength counts in it.
 	segmentSize = Size - offSMKey
-	// saHeaderSize is the part of a segment that repeats SM_Key, AttributeOffset and ComponentMask.
-	saHeaderSize = offSAData - offSMKey
 )
 
 // RMPPType is what an RMPP packet is.
@@ -121,12 +119,7 @@ func (m MAD) setRMPP(t RMPPType, flags byte, status RMPPStatus, segment, window 
 }
 
 // headerSize returns how much of a segment the class's own header takes.
-func (m MAD) headerSize() int {
-	if m.Class() == ClassSubnAdm {
-		return saHeaderSize
-	}
-	return 0
-}
+func (m MAD) headerSize() int { return m.Class().DataOffset() - offSMKey }
 
 const (
 	// rmppRespTime is the RRespTime that is sent: 31 says that none is given,
