@@ -108,7 +108,7 @@ func (s *Server) run(netfile string, args []string) {
 // holds back what it prints; its socket's name is in /proc at once.
 func (s *Server) awaitStart() {
 	s.t.Helper()
-	for range 500 {
+	for range 3000 {
 		if s.listens() {
 			return
 		}

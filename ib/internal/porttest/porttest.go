@@ -137,7 +137,7 @@ func timeouts(t *testing.T, s Setup) {
 		send(t, p, ask)
 		q := recv(t, p)
 		want := c.timeout * time.Duration(c.retries+1)
-		if took := clock.Now().Sub(begin); took < want || took > want+time.Second {
+		if took := clock.Now().Sub(begin); took < want || took > want+10*time.Second {
 			t.Errorf("%v and %d retries: came back after %v", c.timeout, c.retries, took)
 		}
 		if !errors.Is(q.Err, mad.ErrTimeout) || q.Key() != ask.Key() || q.MAD().Method() != mad.MethodGet || q.MAD().Attribute() != mad.AttrPortInfo {

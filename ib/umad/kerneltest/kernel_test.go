@@ -13,6 +13,9 @@ import (
 func TestMain(m *testing.M) { os.Exit(guest.Main(m)) }
 
 func TestUmadInGuests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("guests are booted without -short")
+	}
 	file := filepath.Join(t.TempDir(), "umad.test")
 	for i, k := range guest.Kernels {
 		g := guest.Start(t, k, guest.Options{})
