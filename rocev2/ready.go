@@ -65,6 +65,9 @@ func (d *doorbells) any() bool { return d.head.Load() != nil }
 // take calls f for each QP that was rung, in the order of the first ring. A QP
 // that is rung during its call is in the next take.
 func (d *doorbells) take(f func(*QP)) {
+	if !d.any() {
+		return // a swap costs more than a look
+	}
 	var first *QP
 	for q := d.head.Swap(nil); q != nil; {
 		next := q.nextRung

@@ -147,11 +147,7 @@ func (w *Worker) deactivate(q *QP) {
 // transmit lets the QPs of a side have their turns until a burst is made, no
 // one has anything to send, or there is no room to send.
 func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
-	for q := s.waiting.head; q != nil; q = s.waiting.head {
-		s.waiting.remove(q) // it waited its Step
-		q.where = isReady
-		s.ready.push(q)
-	}
+	w.endWaits(s, now)
 	s.full = false
 	sent := 0
 	for sent < burst && !s.full && s.ready.head != nil {
@@ -169,9 +165,7 @@ func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
 // turn lets q send up to n packets, and puts it where it belongs then.
 func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 	if w.mayWait(q, now) {
-		w.deactivate(q)
-		q.where, q.patient = isWaiting, false
-		s.waiting.push(q)
+		w.wait(s, q, now)
 		return 0
 	}
 	for sent < n {
@@ -200,13 +194,6 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 	s.ready.remove(q)
 	s.ready.push(q)
 	return sent
-}
-
-// mayWait reports whether q's acknowledgement should wait for the next Step, to
-// share the kick of an answer: only while the worker's goroutine stands by to
-// run that Step if the poller doesn't, and once.
-func (w *Worker) mayWait(q *QP, now clock.Time) bool {
-	return q.patient && w.rest.Load() == standby && w.leased.Load() > int64(now) && q.core.OnlyAcks(now)
 }
 
 // reserve sees that a frame with room for n bytes is to be had.

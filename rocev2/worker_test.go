@@ -106,8 +106,7 @@ func TestTimersOfManyQPs(t *testing.T) {
 	}
 }
 
-// An acknowledgement waits one Step while a poller's lease lives and the
-// goroutine stands by; otherwise none.
+// An acknowledgement waits one Step while a poller's lease lives; otherwise none.
 func TestAcknowledgementWaitsOneStep(t *testing.T) {
 	a, _ := newPorts(t, true, 1, PairOptions{})
 	q := newFakes(t, a, 1, gid("10.0.0.2"))[0]
@@ -118,7 +117,7 @@ func TestAcknowledgementWaitsOneStep(t *testing.T) {
 		rest   uint32
 		leased clock.Time
 		waits  bool
-	}{{standby, 1000, true}, {standby, 50, false}, {asleep, 1000, false}, {awake, 1000, false}} {
+	}{{standby, 1000, true}, {standby, 50, false}, {asleep, 1000, true}, {awake, 1000, true}, {awake, 0, false}} {
 		w.rest.Store(c.rest)
 		w.leased.Store(int64(c.leased))
 		before := q.planned()
@@ -218,8 +217,8 @@ func TestIdleWorkerSleeps(t *testing.T) {
 	})
 }
 
-// While someone polls, the goroutine leaves frames alone, and takes over 50 µs
-// after the last Poll.
+// While someone polls, the goroutine leaves frames alone, and takes over some
+// time after the last Poll.
 func TestLease(t *testing.T) {
 	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
 		w := p.Workers()[0]
@@ -243,15 +242,86 @@ func TestLease(t *testing.T) {
 		if q.planned() != 100 {
 			t.Error("a doorbell during the lease woke the goroutine")
 		}
-		time.Sleep(lease)
+		time.Sleep(lease + longestStandby)
 		synctest.Wait()
 		if q.planned() != 101 {
-			t.Error("what was posted in the lease is not done at its end")
+			t.Error("what was posted in the lease is not done after its end")
 		}
 		if _, last := l.last(); !last.rx {
 			t.Error("after the lease the goroutine doesn't wait for frames")
 		}
 	})
+}
+
+// After a few Polls the goroutine looks soon whether there are more, and after
+// many Polls later; a doorbell after the lease's end needs no such look.
+func TestStandby(t *testing.T) {
+	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
+		w := p.Workers()[0]
+		post := func() {
+			q.owed.Store(1)
+			q.Doorbell()
+		}
+		post()
+		w.Poll()
+		synctest.Wait()
+		before := q.planned()
+		post()
+		time.Sleep(lease)
+		synctest.Wait()
+		if q.planned() != before+1 {
+			t.Error("after one Poll the goroutine takes over later than at the lease's end")
+		}
+		n, _ := l.last()
+		for range 1000 {
+			post()
+			w.Poll()
+			time.Sleep(10 * time.Microsecond)
+		}
+		synctest.Wait()
+		if more, _ := l.last(); more-n > 100 {
+			t.Errorf("the goroutine woke up %d times in 10 ms of polling", more-n)
+		}
+		time.Sleep(lease + 1)
+		before = q.planned()
+		post()
+		synctest.Wait()
+		if q.planned() != before+1 {
+			t.Error("a doorbell after the lease's end did not wake the goroutine on standby")
+		}
+	})
+}
+
+// An acknowledgement that waited long, as the program had other things to do,
+// keeps the next ones from waiting.
+func TestAcknowledgementsStopWaiting(t *testing.T) {
+	a, _ := newPorts(t, true, 1, PairOptions{})
+	q := newFakes(t, a, 1, gid("10.0.0.2"))[0]
+	w := a.Workers()[0]
+	w.Step(1)
+	q.onlyAcks = true
+	now := clock.Time(1000)
+	waited := func() bool {
+		before := q.planned()
+		q.owed.Store(1)
+		q.Doorbell()
+		w.leased.Store(int64(now.Add(lease)))
+		w.Step(now)
+		return q.planned() == before
+	}
+	if !waited() {
+		t.Fatal("an acknowledgement does not wait")
+	}
+	now = now.Add(time.Millisecond)
+	w.Step(now)
+	for i := range skipWaits {
+		if waited() {
+			t.Fatalf("acknowledgement %d after a late one waits", i)
+		}
+	}
+	if !waited() {
+		t.Error("acknowledgements don't wait ever again")
+	}
 }
 
 // EndLease hands over at once.

@@ -154,8 +154,7 @@ func (l *xdpLink) Wait(deadline clock.Time, rx bool) {
 		if d <= 0 {
 			return
 		}
-		at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}
-		if err := unix.TimerfdSettime(l.timer, 0, &at, nil); err != nil {
+		if l.setTimer(d) != nil {
 			timeout = d
 		}
 		extra[0] = unix.PollFd{Fd: int32(l.timer), Events: unix.POLLIN}
@@ -163,6 +162,11 @@ func (l *xdpLink) Wait(deadline clock.Time, rx bool) {
 	if err := l.s.Wait(timeout, rx, extra[:]); err != nil {
 		time.Sleep(time.Millisecond) // it is gone, or closed: the caller finds out
 	}
+}
+
+func (l *xdpLink) setTimer(d time.Duration) error {
+	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))} // 0 would disarm it
+	return unix.TimerfdSettime(l.timer, 0, &at, nil)
 }
 
 func (l *xdpLink) Wake() { l.s.Wake() }
