@@ -17,6 +17,7 @@ import (
 	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/xdp"
 )
 
 // openEnds opens a Port at both ends of a veth pair.
@@ -250,9 +251,11 @@ func TestInterfaceRemovedUnderAConnection(t *testing.T) {
 	if cs := x.cq.take(); len(cs) != 1 || cs[0].Status != qp.RetryExcErr {
 		t.Fatalf("completions %+v, want one with RETRY_EXC_ERR", cs)
 	}
-	for limit := time.Now().Add(5 * time.Second); ports[0].State() != ib.PortDown; time.Sleep(time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatal("the port of a removed interface is still active")
+	for i, p := range ports { // its peer went with it
+		for limit := time.Now().Add(5 * time.Second); p.State() != ib.PortDown || !errors.Is(p.Err(), xdp.ErrGone); time.Sleep(time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("the interface of port %d is removed: it is %v, %v", i, p.State(), p.Err())
+			}
 		}
 	}
 }

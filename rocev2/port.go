@@ -11,6 +11,7 @@ import (
 	"github.com/urxe/urxe/internal/idmap"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/xdp"
 )
 
 // Config is what a Port is made of. The Port owns Links and Net, and closes them.
@@ -172,6 +173,10 @@ func (p *Port) Err() error {
 		if e := w.failure.Load(); e != nil {
 			return *e
 		}
+	}
+	// A queue that sends nothing doesn't find out by itself.
+	if d, ok := p.net.(interface{ Gone() bool }); ok && d.Gone() {
+		return fmt.Errorf("%s: %w", p.Name(), xdp.ErrGone)
 	}
 	return nil
 }
