@@ -12,14 +12,15 @@ import (
 const qpAccess = mem.LocalWrite | mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic
 
 // Modify changes the attributes of mask to those of a, and the state with
-// AttrState, as ibv_modify_qp does. On an error nothing has changed.
+// AttrState, as ibv_modify_qp does. On an error, which says what is wrong and
+// what may be, nothing has changed.
 func (q *QP) Modify(a *Attr, mask AttrMask, now clock.Time) error {
 	to := q.state
 	if mask.has(AttrState) {
 		to = a.State
 	}
 	if err := q.checkModify(a, to, mask); err != nil {
-		return fmt.Errorf("QP %v: %w", q.cfg.QPN, err)
+		return err
 	}
 	q.store(a, mask)
 	if mask.has(AttrState) {
