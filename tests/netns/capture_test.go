@@ -63,8 +63,8 @@ func startCapture(t testing.TB, e *nettest.End, d *verbs.Device) *ownCapture {
 
 // packets is how many packets a device has sent and received.
 func packets(d *verbs.Device) uint64 {
-	c := d.Counters()
-	return c.SentPkts + c.RcvdPkts
+	c := d.Stats().Counters
+	return c["sent_pkts"] + c["rcvd_pkts"]
 }
 
 // catchUp waits until the capture has all packets.

@@ -281,7 +281,7 @@ func everyOperation(t testing.TB, a, b *side, n int, tag uint64, after func()) {
 }
 
 // settle is needed before a test reads what a peer wrote without a completion.
-func settle(s *side) { s.dev.Counters() }
+func settle(s *side) { s.dev.Stats() }
 
 func atomics(t testing.TB, a, b *side) {
 	t.Helper()
