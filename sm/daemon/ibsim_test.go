@@ -61,7 +61,7 @@ func start(t testing.TB, o Options) (stop func()) {
 // await waits until a text is n times in a file.
 func await(t testing.TB, file, text string, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if count(file, text) >= n {
 			return
 		}
