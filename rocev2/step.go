@@ -225,6 +225,7 @@ func (w *Worker) dispatch() {
 		link := w.sides[slot.q.side].link
 		if slot.pkt.Void {
 			link.Cancel(&slot.frame)
+			w.activate(slot.q) // it may owe a NAK now, and have had its turn
 			continue
 		}
 		slot.frame.Frame = slot.pkt.Frame
