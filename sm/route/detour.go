@@ -14,28 +14,79 @@ import (
 // those of all other paths. What stays out of reach is left to the check to
 // report; hosts that cannot reach each other make the engine unfit.
 func detour(t *Tables, o *orientation) {
-	var c *cdg
-	count := 0
-	for _, d := range t.Graph.Dests {
-		if !unreached(t, d) {
-			continue
-		}
-		if c == nil {
-			c = turnsOf(t, o)
-		}
-		count += detourTo(t, c, d)
+	d := &detourer{t: t, g: t.Graph, o: o}
+	for _, dest := range t.Graph.Dests {
+		d.to(dest)
 	}
-	if count > 0 {
-		t.Notes = append(t.Notes, fmt.Sprintf("%d ways between hosts and switches go down and up again; no traffic between hosts takes them", count))
+	if d.count > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("%d ways between hosts and switches go down and up again; no traffic between hosts takes them", d.count))
 	}
 }
 
-func unreached(t *Tables, d topo.Dest) bool {
-	for s := range t.LFT {
-		if t.LFT[s][d.LID] == NoPort {
+type detourer struct {
+	t       *Tables
+	g       *topo.Graph
+	o       *orientation
+	turns   *cdg // of all paths; nil until it is needed
+	missing []int32
+	count   int // ways that something uses
+}
+
+// to gives switches without a way to dest one over a neighbour that has, until
+// there are no more.
+func (d *detourer) to(dest topo.Dest) {
+	d.missing = d.missing[:0]
+	for s := range d.t.LFT {
+		if d.t.LFT[s][dest.LID] == NoPort {
+			d.missing = append(d.missing, int32(s))
+		}
+	}
+	for more := len(d.missing) > 0; more; {
+		more = false
+		left := d.missing[:0]
+		for _, s := range d.missing {
+			if d.from(s, dest) {
+				more = true
+			} else {
+				left = append(left, s)
+			}
+		}
+		d.missing = left
+	}
+}
+
+// from tries the neighbours of s, beginning with another one for each LID.
+func (d *detourer) from(s int32, dest topo.Dest) bool {
+	degree := d.g.First[s+1] - d.g.First[s]
+	for i := range degree {
+		e := d.g.First[s] + (int32(dest.LID)+i)%degree
+		if d.t.LFT[d.g.To[e]][dest.LID] != NoPort && d.take(e, dest) {
 			return true
 		}
 	}
+	return false
+}
+
+// take routes the switch that link e leaves over it, if that closes no cycle.
+func (d *detourer) take(e int32, dest topo.Dest) bool {
+	s := d.g.From[e]
+	if dest.IsHost() && d.g.Hosts[s] > 0 {
+		return false
+	}
+	d.t.LFT[s][dest.LID] = d.g.Port[e]
+	if !used(d.g, s, dest) {
+		return true
+	}
+	if d.turns == nil {
+		d.turns = turnsOf(d.t, d.o)
+	}
+	d.turns.mark()
+	if pathTurns(d.t, s, dest.LID, func(e, f int32) bool { return d.turns.add(0, e, f) }) {
+		d.count++
+		return true
+	}
+	d.turns.undo()
+	d.t.LFT[s][dest.LID] = NoPort
 	return false
 }
 
@@ -53,49 +104,4 @@ func turnsOf(t *Tables, o *orientation) *cdg {
 		}
 	}
 	return c
-}
-
-// detourTo works outwards from the switches that reach d, and returns how many
-// others it gave a way.
-func detourTo(t *Tables, c *cdg, d topo.Dest) (count int) {
-	g := t.Graph
-	var queue []int32
-	for s := range int32(g.Switches()) {
-		if t.LFT[s][d.LID] != NoPort {
-			queue = append(queue, s)
-		}
-	}
-	for i := 0; i < len(queue); i++ {
-		r := queue[i]
-		for e := g.First[r]; e < g.First[r+1]; e++ {
-			s := g.To[e]
-			if t.LFT[s][d.LID] == NoPort && detourFrom(t, c, d, g.Rev[e]) {
-				queue = append(queue, s)
-				if used(g, s, d) {
-					count++
-				}
-			}
-		}
-	}
-	return count
-}
-
-// detourFrom routes the switch that link e leaves over it, if that closes no cycle.
-func detourFrom(t *Tables, c *cdg, d topo.Dest, e int32) bool {
-	s := t.Graph.From[e]
-	t.LFT[s][d.LID] = t.Graph.Port[e]
-	if !used(t.Graph, s, d) {
-		return true
-	}
-	if d.IsHost() && t.Graph.Hosts[s] > 0 {
-		t.LFT[s][d.LID] = NoPort
-		return false
-	}
-	c.mark()
-	if pathTurns(t, s, d.LID, func(e, f int32) bool { return c.add(0, e, f) }) {
-		return true
-	}
-	c.undo()
-	t.LFT[s][d.LID] = NoPort
-	return false
 }
