@@ -25,7 +25,7 @@ test: ## everything that must hold: vet, race, simulation, AF_XDP, real rxe peer
 
 .PHONY: sim
 sim: ## the seeded network simulation alone: make sim SEEDS=1000000
-	go test -timeout 0 ./tests/sim -seeds=$(SEEDS)
+	go test -run "^TestSeeds$$" -timeout 0 ./tests/sim -seeds=$(SEEDS)
 
 .PHONY: bench
 bench: ## benchmarks, with the ratios that README quotes: make bench BENCH=Engine
