@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/qp"
 )
@@ -18,7 +20,7 @@ type CQ struct {
 	depth   int
 	pollers atomic.Pointer[[]poller] // of the QPs that complete here
 	ready   atomic.Int64             // completions that can be polled
-	idle    atomic.Uint32            // polls that found nothing
+	idle    atomic.Uint32            // polls in a row that found nothing
 
 	mu         sync.Mutex     // the one lock of the data path: once a burst, once a poll
 	qps        map[ib.QPN]*QP // that complete here; changed under dev.mu too
@@ -86,15 +88,25 @@ func (c *CQ) Poll(wcs []WC) int {
 		p.Poll()
 	}
 	n := c.drain(wcs)
-	if n == 0 && c.idle.Add(1)%yieldEvery == 0 {
-		runtime.Gosched()
+	if n == 0 {
+		yield(c.idle.Add(1))
+	} else {
+		c.idle.Store(0)
 	}
 	return n
 }
 
-// yieldEvery is after how many polls that found nothing a goroutine lets others run: when it has the last thread that
-// runs Go, what it waits for may have to be done by one of those.
-const yieldEvery = 16
+// yield lets others run after so many polls in a row that found nothing: what is waited for may have to be done by
+// another goroutine, when this one has the last thread that runs Go, or by another process, when this one has the last
+// processor.
+func yield(polls uint32) {
+	switch {
+	case polls%256 == 0:
+		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	case polls%16 == 0:
+		runtime.Gosched()
+	}
+}
 
 // drain takes the completions that are there.
 func (c *CQ) drain(wcs []WC) int {

@@ -42,8 +42,9 @@ func play(t *testing.T, o Options) (server, client string) {
 	o.Port, o.IBPort = freePort(t), 1
 	var outS, outC bytes.Buffer
 	var wg sync.WaitGroup
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
+	defer wg.Wait()
 	wg.Go(func() {
 		if err := Run(ctx, a, o, &outS); err != nil {
 			t.Errorf("server: %v", err)
@@ -57,6 +58,7 @@ func play(t *testing.T, o Options) (server, client string) {
 			break
 		}
 		if !strings.Contains(err.Error(), "is the server running") {
+			cancel()
 			t.Fatalf("client: %v", err)
 		}
 		time.Sleep(time.Millisecond) // the server doesn't listen yet
@@ -73,7 +75,7 @@ var output = regexp.MustCompile(`^  local address:  LID 0x0000, QPN 0x[0-9a-f]{6
 $`)
 
 func TestGames(t *testing.T) {
-	base := Options{Size: 4096, MTU: ib.MTU1024, RxDepth: 500, Iters: 1000, GID: -1}
+	base := Options{Size: 4096, MTU: ib.MTU1024, RxDepth: 500, Iters: 300, GID: -1}
 	for name, change := range map[string]func(*Options){
 		"default":         func(*Options) {},
 		"events":          func(o *Options) { o.Events = true },
