@@ -10,7 +10,7 @@ demo=()
 test=(qemu-system-x86 seabios busybox-static kmod cpio xz-utils zstd iproute2
   util-linux ibverbs-utils ibverbs-providers rdmacm-utils perftest
   libibverbs-dev gcc libc6-dev tshark tcpdump ethtool procps
-  ibsim-utils infiniband-diags opensm ibutils)
+  ibsim-utils infiniband-diags opensm ibutils python3)
 bench=(iproute2 ethtool)
 generate=(clang llvm libbpf-dev libc6-dev)
 lint=(shellcheck)
