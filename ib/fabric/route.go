@@ -107,7 +107,9 @@ func (f *Fabric) carryLID(from *port, p *mad.Packet) {
 	p.Addr.LID, p.Addr.PathBits = source, 0
 	p.Addr.QPN = m.Class().QPN()
 	if m.IsResponse() {
-		f.giveTo(dest, in, p)
+		if !f.loses(from.node, from.num, m, true) {
+			f.giveTo(dest, in, p)
+		}
 		return
 	}
 	f.arrive(dest.node, in, p, func(p *mad.Packet) { f.answerLID(dest, source, k, p) })

@@ -128,8 +128,12 @@ const (
 
 	// The implementation's own limits. The window is that of the Linux kernel.
 	rmppWindow       = 64
-	rmppTimeout      = 500 * time.Millisecond
+	rmppTimeout      = 500 * time.Millisecond // The first, and the most while answers come.
+	rmppTimeoutMin   = 30 * time.Millisecond
+	rmppTimeoutMax   = 4 * time.Second // Timeouts double until there is progress.
+	rttTimeouts      = 8               // Round trips that a timeout takes.
 	rmppRetries      = 7
+	rmppSilence      = 40 * time.Second // Of a sender, until its receiver gives up.
 	rmppTotal        = 40 * time.Second
 	rmppLinger       = 10 * time.Second
 	rmppMaxBytes     = 1 << 28

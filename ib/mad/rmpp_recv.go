@@ -3,14 +3,16 @@ package mad
 import "github.com/urxe/urxe/internal/clock"
 
 // Receiver puts one long message together (IBA 13.6.3.1). Segments that
-// overtake others wait; an ACK goes out at the end of each window, for the
-// last segment, and for one that comes again, since its ACK was lost.
+// overtake others wait. An ACK goes out at the end of each window, for the
+// last segment, for one that comes again, since its ACK was lost, and when one
+// is missing.
 type Receiver struct {
 	head     Packet // The first segment: address and headers.
 	data     []byte
 	expected uint32            // The next segment.
 	window   uint32            // The last one that may come before the next ACK.
 	early    map[uint32][]byte // Segments that came before one that is missing.
+	missing  uint32            // The last one whose absence was told.
 	ack      bool              // An ACK is due.
 	abort    bool              // An ABORT is due.
 	deadline clock.Time
@@ -22,7 +24,7 @@ type Receiver struct {
 // NewReceiver begins with the first segment that came; hand it to Handle next.
 func NewReceiver(first *Packet, now clock.Time) *Receiver {
 	r := &Receiver{head: *first, expected: 1, window: 1}
-	r.deadline = now.Add(rmppTimeout * (rmppRetries + 1))
+	r.deadline = now.Add(rmppSilence)
 	r.total = now.Add(2 * rmppTotal)
 	return r
 }
@@ -65,6 +67,9 @@ func (r *Receiver) segment(m MAD, now clock.Time) {
 			r.early = map[uint32][]byte{}
 		}
 		r.early[n] = append([]byte(nil), m...)
+		if r.missing < r.expected {
+			r.missing, r.ack = r.expected, true
+		}
 		return
 	}
 	r.take(m, now)
@@ -95,7 +100,7 @@ func (r *Receiver) take(m MAD, now clock.Time) {
 		return
 	}
 	r.data = append(r.data, part...)
-	r.deadline = now.Add(rmppTimeout * (rmppRetries + 1))
+	r.deadline = now.Add(rmppSilence)
 	r.expected++
 	if m.last() {
 		r.done, r.ack = true, true

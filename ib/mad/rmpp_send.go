@@ -11,7 +11,8 @@ import (
 //	          ACK of the last segment
 //	sending ───────────────────────────► done
 //	   │ ▲
-//	   │ └ ACK: the window moves; timeout: back to the first unconfirmed one
+//	   │ └ ACK: the window moves; timeout, or an ACK that grants nothing more
+//	   │   while more was sent: back to the first unconfirmed segment
 //	   └─ STOP, ABORT, a wrong ACK, too many timeouts ──► done, with an error
 //
 // It is pulled: after each event, Next returns the packets that are due.
@@ -24,7 +25,10 @@ type Sender struct {
 	highest  uint32 // The last one ever sent.
 	acked    uint32 // The last one confirmed.
 	window   uint32 // The last one allowed.
-	retries  int
+	missed   uint32 // The last one that was sent again without a timeout.
+	retries  int    // Since the last progress.
+	begun    clock.Time
+	timeout  time.Duration
 	deadline clock.Time
 	total    clock.Time
 	abort    bool // An ABORT is due.
@@ -35,7 +39,7 @@ type Sender struct {
 // NewSender begins to send data, the records one after the other, under the
 // address and headers of head.
 func NewSender(head *Packet, data []byte, now clock.Time) *Sender {
-	s := &Sender{head: *head, data: data, window: 1}
+	s := &Sender{head: *head, data: data, window: 1, begun: now, timeout: rmppTimeout}
 	s.head.Timeout, s.head.Err = 0, nil
 	s.per = segmentSize - s.head.MAD().headerSize()
 	s.segments = uint32(max(1, (len(data)+s.per-1)/s.per))
@@ -111,13 +115,21 @@ func (s *Sender) ack(m MAD, now clock.Time) {
 	case segment < s.acked || window < s.window:
 		return // It was overtaken.
 	}
+	if s.acked == 0 && s.retries == 0 {
+		s.timeout = min(max(rmppTimeoutMin, rttTimeouts*now.Sub(s.begun)), rmppTimeout)
+	}
 	if segment > s.acked {
 		s.retries = 0
 		s.acked = segment
 		s.sent = max(s.sent, segment)
 	}
+	if window == s.window && segment < s.sent && segment+1 > s.missed {
+		// It waits for the next one, and has seen a later one.
+		s.missed = segment + 1
+		s.sent = segment
+	}
 	s.window = window
-	s.deadline = now.Add(rmppTimeout)
+	s.deadline = now.Add(s.timeout)
 	s.done = s.acked == s.segments
 }
 
@@ -145,7 +157,7 @@ func (s *Sender) Expire(now clock.Time) {
 	default:
 		s.retries++
 		s.sent = s.acked
-		s.deadline = now.Add(rmppTimeout)
+		s.deadline = now.Add(min(s.timeout<<s.retries, rmppTimeoutMax))
 	}
 }
 
