@@ -25,6 +25,9 @@ const (
 	// longestStandby is how late, after the end of a lease, the goroutine may
 	// notice that.
 	longestStandby = 250 * time.Microsecond
+	// patience is how many Polls find nothing before the poller gives up the
+	// processor: some 20 µs.
+	patience = 100
 	// defaultSpin is how long an idle worker looks again before it sleeps.
 	defaultSpin = 20 * time.Microsecond
 )
@@ -58,15 +61,16 @@ type Worker struct {
 	traffic  traffic
 	drops    [wire.NumVerdicts]uint64
 
-	bells   doorbells
-	leased  atomic.Int64  // clock.Time at which the poller's lease ends
-	polled  atomic.Int64  // clock.Time of the first Poll since the goroutine ran a Step; 0: none
-	rest    atomic.Uint32 // awake, asleep or standby
-	closed  atomic.Bool
-	load    atomic.Int32          // QPs
-	failure atomic.Pointer[error] // what the Link died of
-	done    chan struct{}
-	spin    time.Duration
+	bells     doorbells
+	leased    atomic.Int64  // clock.Time at which the poller's lease ends
+	polled    atomic.Int64  // clock.Time of the first Poll since the goroutine ran a Step; 0: none
+	rest      atomic.Uint32 // awake, asleep or standby
+	closed    atomic.Bool
+	fruitless atomic.Uint32         // Polls since the last that did something
+	load      atomic.Int32          // QPs
+	failure   atomic.Pointer[error] // what the Link died of
+	done      chan struct{}
+	spin      time.Duration
 }
 
 // Worker.rest: what the worker's goroutine does.
@@ -122,6 +126,7 @@ func (w *Worker) Poll() {
 	now := clock.Now()
 	w.renew(now)
 	if !w.token.TryLock() {
+		w.pause()
 		return
 	}
 	worked := !w.closed.Load() && w.step(now)
@@ -130,10 +135,25 @@ func (w *Worker) Poll() {
 		w.renew(clock.Now())
 	}
 	w.token.Unlock()
+	if !worked {
+		w.pause()
+		return
+	}
+	w.fruitless.Store(0)
 	// A goroutine that sleeps for frames knows nothing of this lease, nor of
 	// what the Step has left to do. A Step without work changed nothing.
-	if worked && w.rest.Load() == asleep {
+	if w.rest.Load() == asleep {
 		w.wake()
+	}
+}
+
+// pause is called after a Poll that found nothing. A program that polls on and
+// on takes the processor from the one that it waits for, if there are fewer
+// processors than pollers: so it gives it up from time to time.
+func (w *Worker) pause() {
+	if w.fruitless.Add(1)%patience == 0 {
+		runtime.Gosched()
+		yield()
 	}
 }
 

@@ -179,3 +179,6 @@ func (l *xdpLink) Close() error {
 	}
 	return err
 }
+
+// yield lets other threads of the machine run first.
+func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
