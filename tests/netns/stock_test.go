@@ -1,7 +1,6 @@
 package netns
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,16 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 )
 
 // stock is what a process holds that a device that was closed must not.
 type stock map[string]int
 
-// takeStock counts this process's descriptors and special mappings by kind, its
-// goroutines, and the machine's XDP links.
+// takeStock counts this process's descriptors by kind, its mappings of rings and
+// its goroutines.
 func takeStock(t testing.TB) stock {
 	t.Helper()
 	s := stock{"goroutines": runtime.NumGoroutine()}
@@ -62,40 +58,4 @@ func (s stock) compare(t testing.TB) {
 		}
 	}
 	t.Errorf("still held: %s", strings.Join(more, "; "))
-}
-
-// bpfObjects lists the XDP links, and the programs and maps of ours, that exist
-// on the machine.
-func bpfObjects() (ids []string) {
-	it := new(link.Iterator)
-	defer it.Close()
-	for it.Next() {
-		if info, err := it.Link.Info(); err == nil && info.XDP() != nil {
-			ids = append(ids, fmt.Sprintf("XDP link %d", info.ID))
-		}
-	}
-	for id := ebpf.ProgramID(0); ; {
-		next, err := ebpf.ProgramGetNextID(id)
-		if errors.Is(err, os.ErrNotExist) {
-			return ids
-		}
-		if err != nil {
-			return append(ids, err.Error())
-		}
-		id = next
-		ids = append(ids, programName(id)...)
-	}
-}
-
-func programName(id ebpf.ProgramID) []string {
-	p, err := ebpf.NewProgramFromID(id)
-	if err != nil {
-		return nil // it went
-	}
-	defer p.Close()
-	info, err := p.Info()
-	if err != nil || !strings.HasPrefix(info.Name, "urxe") {
-		return nil
-	}
-	return []string{fmt.Sprintf("program %d %s", id, info.Name)}
 }
