@@ -121,6 +121,8 @@ func (l *loader) parse(line string) error {
 		}
 	}
 	switch word {
+	case "Chassis", "Non": // Headings of ibnetdiscover -g: "Chassis 1", "Non-Chassis Nodes".
+		return nil
 	case "include":
 		return l.include(rest)
 	case "do":
@@ -246,10 +248,11 @@ func skipExternal(s string) string {
 // linkOptions reads the masks w=, s= and e=, and in a comment what
 // ibnetdiscover says that a link is.
 func (l *loader) linkOptions(s string, k *LinkSpec) error {
+	s = skipExternal(s)
 	if strings.HasPrefix(s, "(") {
 		_, s, _ = strings.Cut(s, ")")
 	}
-	s, comment, _ := strings.Cut(s, "#")
+	s, comment, _ := strings.Cut(skipExternal(s), "#")
 	for _, w := range strings.Fields(s) {
 		key, val, ok := strings.Cut(w, "=")
 		v, err := strconv.ParseUint(val, 0, 8)

@@ -156,6 +156,43 @@ do Unlink "a#"[1]
 	}
 }
 
+// What ibnetdiscover prints about chassis, with ports that have an external
+// number and GUIDs in full, as on hardware.
+func TestDiscoveredChassis(t *testing.T) {
+	f, err := read(t, `#
+# Topology file: generated on Thu Jun  5 14:02:31 2025
+#
+# Initiated from node 0008f10403961354 port 0008f10403961355
+
+Chassis 1 (guid 0x8f10400411f56)
+
+# Chassis 1 - Spine 1 Chip 1
+vendid=0x8f1
+devid=0x5a06
+sysimgguid=0x8f10400411f56
+switchguid=0x8f10400411a08(8f10400411a08)
+Switch	24 "S-0008f10400411a08"		# "ISR9288 Voltaire sFB-12D" enhanced port 0 lid 7 lmc 0
+[19][ext 7]	"H-0008f10403961354"[1](8f10403961355) 		# "MT23108 InfiniHost" lid 4 4xDDR
+
+Non-Chassis Nodes
+
+vendid=0x8f1
+devid=0x5a44
+sysimgguid=0x8f10403961357
+caguid=0x8f10403961354
+Ca	2 "H-0008f10403961354"		# "MT23108 InfiniHost"
+[1](8f10403961355) 	"S-0008f10400411a08"[19][ext 7]		# lid 4 lmc 1 "ISR9288 Voltaire sFB-12D" lid 7 4xDDR
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := f.Node("H-0008f10403961354")
+	peer, num := h.Peer(1)
+	if peer == nil || peer.GUID() != 0x8f10400411a08 || num != 19 || h.PortGUID(1) != 0x8f10403961355 || h.Info(1).LinkSpeedActive() != 2 {
+		t.Errorf("the host is at %v port %d, %v, speed %d", peer, num, h.PortGUID(1), h.Info(1).LinkSpeedActive())
+	}
+}
+
 func read0(t *testing.T, path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {

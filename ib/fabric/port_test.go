@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"testing"
+	"time"
 
 	"github.com/urxe/urxe/ib/internal/porttest"
 	"github.com/urxe/urxe/ib/mad"
@@ -42,5 +43,31 @@ func TestClientAndRMPP(t *testing.T) {
 			t.Fatal(err)
 		}
 		porttest.Query(t, p, lids[f.Node("h5")], 112, table)
+	}
+}
+
+// What a subnet manager does most takes no memory.
+func TestSendAndRecvDoNotAllocate(t *testing.T) {
+	f := load(t, "ring8.net")
+	p, err := f.Open("h3", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	pkt := &mad.Packet{Addr: mad.Direct, Timeout: time.Minute}
+	if err := pkt.MAD().InitSMP(mad.MethodSet, mad.AttrLinearFT, 3, []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	ps := make([]mad.Packet, 4)
+	if n := testing.AllocsPerRun(1000, func() {
+		pkt.MAD().SetTID(pkt.MAD().TID() + 1)
+		if err := p.Send(pkt); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := p.Recv(ps); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a request", n)
 	}
 }
