@@ -189,7 +189,9 @@ func (w *Worker) EndLease() {
 // Step is one round, for Manual ports: receive, handle, plan, send. It reports
 // whether it did anything.
 func (w *Worker) Step(now clock.Time) bool {
-	w.port.refreshIfChanged()
+	if w.port.cfg.Manual {
+		w.port.refreshIfChanged()
+	}
 	w.token.Lock()
 	defer w.token.Unlock()
 	return !w.closed.Load() && w.step(now)
@@ -232,27 +234,17 @@ func (w *Worker) run() {
 			continue
 		}
 		w.polled.Store(0)
-		worked, deadline := w.round(now)
 		switch {
-		case worked:
+		case w.Step(now):
 			busy = now
 		case now.Sub(busy) < w.spin && maySpin():
 		default:
 			// Whoever this Step made runnable runs before the thread sleeps in
 			// the kernel, which would keep its processor for some time.
 			runtime.Gosched()
-			w.sleep(asleep, deadline)
+			w.sleep(asleep, clock.Never)
 		}
 	}
-}
-
-func (w *Worker) round(now clock.Time) (worked bool, deadline clock.Time) {
-	w.token.Lock()
-	defer w.token.Unlock()
-	if w.closed.Load() {
-		return false, now
-	}
-	return w.step(now), w.deadline()
 }
 
 // liveWorkers counts the goroutines of all workers of the process.
@@ -267,8 +259,8 @@ func maySpin() bool { return runtime.GOMAXPROCS(0) > int(liveWorkers.Load()) }
 func (w *Worker) sleep(how uint32, until clock.Time) {
 	w.rest.Store(how)
 	if how == asleep {
-		// A poller's Step may have set a timer since the last round, and then
-		// seen this goroutine awake.
+		// Only now: a poller's Step may have set a timer since the last one
+		// here, and then seen this goroutine awake.
 		until = w.Deadline()
 	}
 	stay := how == standby || !w.hasWork() && w.leased.Load() <= int64(clock.Now())
