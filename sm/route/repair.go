@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/sm/check"
 	"github.com/urxe/urxe/sm/topo"
 )
 
@@ -31,6 +32,7 @@ func Repair(old *Result, g *topo.Graph) (*Result, bool) {
 	for sw := range int32(g.Switches()) {
 		r.reroute(sw, lids)
 	}
+	r.turns.Release()
 	res := &Result{Tables: r.t, state: old.state}
 	res.Report = old.state.Update(checkTables(r.t), lids)
 	return res, res.Report.OK()
@@ -99,6 +101,7 @@ type repairer struct {
 	o     *orientation // nil when the routing is by lanes
 	b     *balancer
 	d     *dag
+	turns *check.Turns
 	own   []bool // by switch: its table is a copy, and may be written
 	found []bool
 	queue []int32
@@ -109,6 +112,7 @@ func newRepairer(old *Result, g *topo.Graph) *repairer {
 	t.Graph, t.LFT, t.Notes = g, slices.Clone(t.LFT), nil
 	n := g.Switches()
 	r := &repairer{t: &t, old: old.Tables, g: g, b: newBalancer(g), d: newDAG(g), own: make([]bool, n), found: make([]bool, n)}
+	r.turns = old.state.Turns(g)
 	if t.Rank != nil {
 		r.o = newOrientation(g, t.Rank)
 	}
@@ -175,7 +179,8 @@ func (r *repairer) tree(dest topo.Dest) {
 }
 
 // rest routes the switches that the orientation leaves out: by their old way
-// if it leads to one with a way, else over the first link that does.
+// if it leads to one with a way, else over the first link that does without
+// closing a cycle.
 func (r *repairer) rest(dest topo.Dest) {
 	r.queue = r.queue[:0]
 	for s := range int32(r.g.Switches()) {
@@ -183,38 +188,47 @@ func (r *repairer) rest(dest topo.Dest) {
 			r.queue = append(r.queue, s)
 		}
 	}
-	r.settle(func(s int32) int32 {
-		if e := r.g.Link(s, r.old.LFT[s][dest.LID]); e != topo.None && r.found[r.g.To[e]] {
-			return e
-		}
-		return topo.None
-	}, dest.LID)
-	r.settle(func(s int32) int32 {
-		for e := r.g.First[s]; e < r.g.First[s+1]; e++ {
-			if r.found[r.g.To[e]] {
-				return e
+	r.settle(dest, func(s int32) bool {
+		e := r.g.Link(s, r.old.LFT[s][dest.LID])
+		return e != topo.None && r.take(e, dest)
+	})
+	r.settle(dest, func(s int32) bool {
+		degree := r.g.First[s+1] - r.g.First[s]
+		for i := range degree {
+			if r.take(r.g.First[s]+(int32(dest.LID)+i)%degree, dest) {
+				return true
 			}
 		}
-		return topo.None
-	}, dest.LID)
+		return false
+	})
 	for _, s := range r.queue {
 		r.set(s, dest.LID, NoPort)
 	}
 }
 
+// take routes the switch that link e leaves over it, if a way goes on from
+// there and its turns close no cycle.
+func (r *repairer) take(e int32, dest topo.Dest) bool {
+	if !r.found[r.g.To[e]] {
+		return false
+	}
+	s := r.g.From[e]
+	r.set(s, dest.LID, r.g.Port[e])
+	lane := r.t.Lane(s, dest.Switch)
+	return !used(r.g, s, dest) || pathTurns(r.t, s, dest.LID, func(e, f int32) bool { return r.turns.Grant(lane, e, f) })
+}
+
 // settle gives ways to the switches in the queue, as long as one finds any, and
 // leaves the others there.
-func (r *repairer) settle(way func(int32) int32, lid ib.LID) {
-	for more := true; more; {
+func (r *repairer) settle(dest topo.Dest, way func(int32) bool) {
+	for more := len(r.queue) > 0; more; {
 		more = false
 		left := r.queue[:0]
 		for _, s := range r.queue {
-			e := way(s)
-			if e == topo.None {
+			if !way(s) {
 				left = append(left, s)
 				continue
 			}
-			r.set(s, lid, r.g.Port[e])
 			r.found[s], more = true, true
 		}
 		r.queue = left
