@@ -67,7 +67,7 @@ func newLab() (*Lab, error) {
 		Namespace: fmt.Sprintf("urxe-%d", os.Getpid()),
 		path:      path, mtu: 9000, guests: map[Kernel]*Guest{},
 	}
-	if _, err := l.script(nil, "sweep"); err != nil {
+	if err := Sweep(); err != nil {
 		return nil, err
 	}
 	if _, err := l.script(nil, "net-up"); err != nil {
@@ -75,6 +75,16 @@ func newLab() (*Lab, error) {
 		return nil, errors.Join(err, down)
 	}
 	return l, nil
+}
+
+// Sweep removes the labs of processes that ended without doing so.
+func Sweep() error {
+	path, err := scriptPath()
+	if err != nil {
+		return err
+	}
+	_, err = (&Lab{path: path}).script(nil, "sweep")
+	return err
 }
 
 // Main runs the tests of a package that uses labs and removes the lab after
