@@ -157,6 +157,44 @@ func connectEnds(t testing.TB, pair *nettest.Pair, x, y *endpoint, mtu ib.MTU) {
 	}
 }
 
+// Two ports of one host, without namespaces between them.
+func TestBothEndsInOneNamespace(t *testing.T) {
+	nettest.Require(t)
+	ns, err := nettest.NewNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	for _, args := range []string{
+		"link add va type veth peer name vb", "addr add 10.1.0.1/24 dev va", "addr add 10.1.0.2/24 dev vb", "link set va up", "link set vb up",
+	} {
+		if err := ns.Run("ip", strings.Fields(args)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	addrs := [2]netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2")}
+	var ends [2]*endpoint
+	for i, name := range []string{"va", "vb"} {
+		var p *Port
+		if err := ns.Do(func() (err error) { p, err = OpenNetdev(name, NetdevOptions{}); return err }); err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		ends[i] = newEndpoint(t, p, 100_000, 16)
+		defer ends[i].Destroy()
+	}
+	for i, e := range ends {
+		if err := e.connectFrom(indexOf(t, e.port, addrs[i]), ends[1-i].Number(), ib.GIDFromAddr(addrs[1-i]), ib.MTU1024); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(ends[0].buf, 1)
+	ends[0].write(1, ends[1], 0, 100_000)
+	await(t, &ends[0].cq, 1)
+	ends[1].port.Barrier()
+	wantSame(t, "WRITE", ends[0].buf, ends[1].buf)
+}
+
 // Other processes ask the holder of an interface for its counters and for a capture.
 func TestHolderServes(t *testing.T) {
 	pair, ports := openEnds(t, nettest.Config{})

@@ -40,8 +40,10 @@ const usable = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE
 type routeKey struct{ src, dst netip.Addr }
 
 type route struct {
-	hop netip.Addr // whom the packets go to: dst itself, or a gateway
-	err error
+	hop   netip.Addr // whom the packets go to: dst itself, or a gateway
+	local bool       // dst is an address of another interface of this host, with this:
+	mac   [6]byte
+	err   error
 }
 
 // NextHop returns the MAC address that packets from src to dst go to. It
@@ -52,10 +54,11 @@ func (i *Interface) NextHop(src, dst netip.Addr) (mac [6]byte, known bool, err e
 	if i.Gone() {
 		return mac, false, fmt.Errorf("%s is gone", i.name)
 	}
-	hop, err := i.route(routeKey{src, dst})
-	if err != nil {
-		return mac, false, err
+	r := i.route(routeKey{src, dst})
+	if r.err != nil || r.local {
+		return r.mac, r.local, r.err
 	}
+	hop := r.hop
 	i.mu.Lock()
 	n, known := i.neighbours[hop]
 	ask, anew := i.mustAsk(hop, known)
@@ -71,13 +74,13 @@ func (i *Interface) NextHop(src, dst netip.Addr) (mac [6]byte, known bool, err e
 }
 
 // route finds the next hop, in the cache or by asking the kernel.
-func (i *Interface) route(k routeKey) (netip.Addr, error) {
+func (i *Interface) route(k routeKey) route {
 	i.mu.Lock()
 	r, ok := i.routes[k]
 	age := i.routeAge
 	i.mu.Unlock()
 	if ok {
-		return r.hop, r.err
+		return r
 	}
 	r = i.lookup(k)
 	i.mu.Lock()
@@ -85,7 +88,7 @@ func (i *Interface) route(k routeKey) (netip.Addr, error) {
 	if age == i.routeAge && len(i.routes) < maxAsked {
 		i.routes[k] = r
 	}
-	return r.hop, r.err
+	return r
 }
 
 func (i *Interface) lookup(k routeKey) route {
@@ -107,7 +110,28 @@ func (i *Interface) lookup(k routeKey) route {
 	if len(r.Gw) > 0 {
 		return route{hop: addrOf(r.Gw)}
 	}
+	// Asked without an interface, the kernel tells its own addresses.
+	if own, err := i.requests.RouteGet(ipOf(k.dst)); err == nil && len(own) > 0 && own[0].Type == unix.RTN_LOCAL {
+		return i.neighbourOnHost(k)
+	}
 	return route{hop: k.dst, err: i.checkOnLink(k)}
+}
+
+// neighbourOnHost finds the interface of this host that has address dst: a
+// second port, joined with this one by a cable or as a veth pair. The kernel
+// doesn't answer when it asks itself for its own neighbours.
+func (i *Interface) neighbourOnHost(k routeKey) route {
+	addrs, err := i.requests.AddrList(nil, unix.AF_UNSPEC)
+	for n := 0; err == nil && n < len(addrs); n++ {
+		if addrOf(addrs[n].IP) != k.dst {
+			continue
+		}
+		link, err := i.requests.LinkByIndex(addrs[n].LinkIndex)
+		if err == nil && len(link.Attrs().HardwareAddr) == 6 {
+			return route{hop: k.dst, local: true, mac: [6]byte(link.Attrs().HardwareAddr)}
+		}
+	}
+	return route{err: fmt.Errorf("%v is an address of this host, and of no Ethernet interface", k.dst)}
 }
 
 // checkOnLink makes sure that there is a route to an IPv4 destination: when

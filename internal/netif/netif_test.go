@@ -238,6 +238,36 @@ func TestWithoutIPv6(t *testing.T) {
 	}
 }
 
+// The two ends of a veth pair in one namespace.
+func TestNeighbourOnTheSameHost(t *testing.T) {
+	nettest.Require(t)
+	ns, err := nettest.NewNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	for _, args := range []string{
+		"link add va type veth peer name vb", "addr add 10.1.0.1/24 dev va", "addr add 10.1.0.2/24 dev vb",
+		"link set va up", "link set vb address 02:00:00:00:00:05 up",
+	} {
+		if err := ns.Run("ip", strings.Fields(args)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var i *Interface
+	if err := ns.Do(func() (err error) { i, err = Open("va"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer i.Close()
+	mac, known, err := i.NextHop(netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2"))
+	if want := [6]byte{2, 0, 0, 0, 0, 5}; err != nil || !known || mac != want {
+		t.Errorf("next hop %x, known %v, error %v; want %x", mac, known, err, want)
+	}
+	if _, known, err := i.NextHop(netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("127.0.0.1")); err == nil {
+		t.Errorf("next hop to 127.0.0.1 known: %v, without an error", known)
+	}
+}
+
 func TestOpenOfNothing(t *testing.T) {
 	if _, err := Open("no-such-if0"); err == nil || !strings.Contains(err.Error(), "no-such-if0") {
 		t.Fatalf("error %v, want one that names the interface", err)
