@@ -1,13 +1,20 @@
 package nettest
 
-import (
-	"os"
-	"testing"
-)
+import "os"
+
+// T is the part of testing.TB that this package needs: the demo uses it, too,
+// and wants no test framework in its binary.
+type T interface {
+	Helper()
+	Cleanup(func())
+	Fatal(...any)
+	Fatalf(string, ...any)
+	Skipf(string, ...any)
+}
 
 // Require skips a test that needs namespaces and AF_XDP, saying what is missing;
 // with URXE_REQUIRE=1, as in CI, it fails instead.
-func Require(t testing.TB) {
+func Require(t T) {
 	t.Helper()
 	if why := Missing(); why != "" {
 		SkipOrFail(t, why)
@@ -15,7 +22,7 @@ func Require(t testing.TB) {
 }
 
 // SkipOrFail skips a test for want of something, or fails it with URXE_REQUIRE=1.
-func SkipOrFail(t testing.TB, why string) {
+func SkipOrFail(t T, why string) {
 	t.Helper()
 	if os.Getenv("URXE_REQUIRE") == "1" {
 		t.Fatalf("missing: %s", why)
@@ -24,7 +31,7 @@ func SkipOrFail(t testing.TB, why string) {
 }
 
 // New makes a pair for a test and removes it at the test's end.
-func New(t testing.TB, c Config) *Pair {
+func New(t T, c Config) *Pair {
 	t.Helper()
 	Require(t)
 	p, err := NewPair(c)
