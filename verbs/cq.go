@@ -2,12 +2,9 @@ package verbs
 
 import (
 	"math/bits"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/qp"
@@ -20,7 +17,6 @@ type CQ struct {
 	depth   int
 	pollers atomic.Pointer[[]poller] // of the QPs that complete here
 	ready   atomic.Int64             // completions that can be polled
-	idle    atomic.Uint32            // polls in a row that found nothing
 
 	mu         sync.Mutex     // the one lock of the data path: once a burst, once a poll
 	qps        map[ib.QPN]*QP // that complete here; changed under dev.mu too
@@ -87,25 +83,7 @@ func (c *CQ) Poll(wcs []WC) int {
 	for _, p := range *c.pollers.Load() {
 		p.Poll()
 	}
-	n := c.drain(wcs)
-	if n == 0 {
-		yield(c.idle.Add(1))
-	} else {
-		c.idle.Store(0)
-	}
-	return n
-}
-
-// yield lets others run after so many polls in a row that found nothing: what is waited for may have to be done by
-// another goroutine, when this one has the last thread that runs Go, or by another process, when this one has the last
-// processor.
-func yield(polls uint32) {
-	switch {
-	case polls%256 == 0:
-		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-	case polls%16 == 0:
-		runtime.Gosched()
-	}
+	return c.drain(wcs)
 }
 
 // drain takes the completions that are there.
