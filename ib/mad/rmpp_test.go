@@ -213,7 +213,11 @@ func (l *lossy) earliest(deadline clock.Time) (flight, bool) {
 // twice or late; with nothing lost, none fails.
 func TestRMPPSimulation(t *testing.T) {
 	base := random(t).Uint64()
-	for i := range uint64(300) {
+	seeds := uint64(300)
+	if testing.Short() {
+		seeds = 60
+	}
+	for i := range seeds {
 		if err := simulate(base+i, float64(i%4)*0.1); err != nil {
 			t.Fatalf("simulation -seed=%d: %v", base+i, err)
 		}
