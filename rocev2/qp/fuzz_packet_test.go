@@ -119,7 +119,10 @@ func (z *fuzzed) give(h wire.Header, data []byte) {
 		z.note(&h, data)
 	}
 	if v == wire.DropRejected && i.Operation == wire.OpSend {
-		z.torn(&h)
+		z.torn = z.sending
+		if i.Place.Starts() && z.taken < len(z.rq.recvs) {
+			z.torn = z.rq.recvs[z.taken]
+		}
 	}
 	if !z.burst {
 		z.run()
@@ -156,22 +159,16 @@ func (z *fuzzed) note(h *wire.Header, data []byte) {
 	}
 }
 
-// torn has the receive of a refused SEND hold what it will: some of its
-// elements may have taken their bytes before another was found bad.
-func (z *fuzzed) torn(h *wire.Header) {
-	w := z.sending
-	if h.Opcode.Info().Place.Starts() && z.taken < len(z.rq.recvs) {
-		w = z.rq.recvs[z.taken]
-	}
-	z.batch.Run()
+// forgive lets the model have what the receive of a refused SEND holds: some of
+// its elements may have taken their bytes before another was found bad.
+func (z *fuzzed) forgive(w *RecvWQE) {
 	for i := 0; w != nil && i < len(w.SGEs); i++ {
 		s := &w.SGEs[i]
 		m, real, off := z.otherMod, z.other, s.Addr
 		if s.LKey == z.mr.Key {
 			m, real, off = z.model, z.mem, s.Addr-memBase
 		}
-		end := min(off+uint64(s.Length), uint64(len(m)))
-		if off < end {
+		if end := min(off+uint64(s.Length), uint64(len(m))); off < end {
 			copy(m[off:end], real[off:end])
 		}
 	}
@@ -220,6 +217,8 @@ func (z *fuzzed) run() {
 		}
 	}
 	z.effects = z.effects[:0]
+	z.forgive(z.torn)
+	z.torn = nil
 	if z.state != Err && z.resp.cpsn != z.resp.epsn {
 		z.t.Fatalf("expected is %v, committed only up to %v", z.resp.epsn, z.resp.cpsn)
 	}

@@ -3,6 +3,7 @@ package qp
 import (
 	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -39,6 +40,10 @@ func pick[T any](s *script, choices ...T) T { return choices[int(s.next())%len(c
 func FuzzQP(f *testing.F) {
 	for _, b := range seedScripts {
 		f.Add(b)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 40 {
+		f.Add(politeScript(r))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 4096 {
@@ -140,6 +145,7 @@ type fuzzed struct {
 	writing  effect          // the WRITE in progress: where its next packet goes
 	sending  *RecvWQE        // the receive of the SEND in progress
 	filled   uint64          // of it
+	torn     *RecvWQE        // the receive of a SEND that was refused
 	taken    int             // receives taken
 	maxRd    uint8           // the most READs ever granted, each way
 	maxDest  uint8
