@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/urxe/urxe/ib"
@@ -49,20 +50,30 @@ func PickGID(d *verbs.Device, asked int, peer ib.GID) (int, error) {
 		_, err := d.QueryGID(asked)
 		return asked, err
 	}
-	best := -1
-	for i, g := range d.GIDs() {
-		if g.IsZero() || g.Is4() != peer.Is4() || best >= 0 && g.IsLinkLocal() != peer.IsLinkLocal() {
-			continue
-		}
-		if best < 0 || d.GIDs()[best].IsLinkLocal() != peer.IsLinkLocal() {
-			best = i
+	kind := slices.IndexFunc(d.GIDs(), func(g ib.GID) bool { return !g.IsZero() && g.Is4() == peer.Is4() })
+	same := slices.IndexFunc(d.GIDs(), func(g ib.GID) bool {
+		return !g.IsZero() && g.Is4() == peer.Is4() && g.IsLinkLocal() == peer.IsLinkLocal()
+	})
+	switch {
+	case same >= 0:
+		return same, nil
+	case kind >= 0:
+		return kind, nil
+	}
+	return 0, fmt.Errorf("%s has no address of the kind of %v (its GIDs: %s)", d.Name(), peer, list(d.GIDs()))
+}
+
+func list(gids []ib.GID) string {
+	var names []string
+	for _, g := range gids {
+		if !g.IsZero() {
+			names = append(names, g.String())
 		}
 	}
-	if best < 0 {
-		_, err := d.QueryGID(-1)
-		return 0, fmt.Errorf("no GID of the kind of %v: %w", peer, err)
+	if names == nil {
+		return "none"
 	}
-	return best, nil
+	return strings.Join(names, ", ")
 }
 
 // PeerOf returns the GID that stands for an address of a TCP connection.

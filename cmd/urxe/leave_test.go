@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/urxe/urxe/internal/nettest"
+)
+
+// TestMain makes the test binary urxe itself when a test starts it so.
+func TestMain(m *testing.M) {
+	if os.Getenv("URXE_TEST_RUN") == "1" {
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// start starts urxe as a process of its own.
+func start(t *testing.T, out *bytes.Buffer, args ...string) *exec.Cmd {
+	t.Helper()
+	c := exec.Command(os.Args[0], args...)
+	c.Env = append(os.Environ(), "URXE_TEST_RUN=1")
+	c.Stdout, c.Stderr = out, out
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill() })
+	return c
+}
+
+// Ctrl-C ends every command at once, with one line that says so.
+func TestInterrupt(t *testing.T) {
+	for _, args := range [][]string{
+		{"demo", "--link=mem", "--duration=1h"},
+		{"demo", "--link=af_xdp", "--duration=1h"},
+	} {
+		if args[1] == "--link=af_xdp" && nettest.Missing() != "" {
+			nettest.Require(t)
+		}
+		var out bytes.Buffer
+		c := start(t, &out, args...)
+		time.Sleep(500 * time.Millisecond)
+		if err := c.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		late := time.AfterFunc(10*time.Second, func() { c.Process.Kill() })
+		err := c.Wait()
+		var exit *exec.ExitError
+		if !late.Stop() || !errors.As(err, &exit) || exit.ExitCode() != exitFailure ||
+			strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), "interrupted by signal") {
+			t.Errorf("urxe %v: %v\n%s", args, err, out.String())
+		}
+	}
+}
+
+// A demonstration that is killed leaves nothing in the way of the next one: its namespaces have no name, and go with it.
+func TestKill(t *testing.T) {
+	nettest.Require(t)
+	var out bytes.Buffer
+	for range 3 {
+		c := start(t, &out, "demo", "--link=af_xdp", "--duration=1h")
+		time.Sleep(300 * time.Millisecond)
+		c.Process.Kill()
+		_ = c.Wait() // it was killed
+	}
+	stdout, stderr, code := command("demo", "--link=af_xdp", "--duration=1ms", "--json")
+	if code != 0 || !strings.Contains(stdout, `"link": "af_xdp"`) {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
