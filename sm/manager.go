@@ -142,6 +142,7 @@ func (m *Manager) State() mad.SMState { return m.state }
 // Progress is how far a sweep is.
 type Progress struct {
 	Phase        string
+	Idle         bool
 	Nodes        int
 	Sent, Lost   uint64
 	Queued       int
@@ -158,7 +159,7 @@ var phaseNames = [...]string{idle: "idle", discovering: "discovering", configuri
 // Progress tells how far the manager is, for those who watch it.
 func (m *Manager) Progress() Progress {
 	return Progress{
-		Phase: phaseNames[m.phase], Nodes: m.found, Sent: m.line.sentGets + m.line.sentSets, Lost: m.line.lost,
+		Phase: phaseNames[m.phase], Idle: m.Idle(), Nodes: m.found, Sent: m.line.sentGets + m.line.sentSets, Lost: m.line.lost,
 		Queued: len(m.line.queue) + len(m.line.again), UnderWay: len(m.line.under), Window: int(m.line.window),
 		LFTBlocks: m.lftBlocks, Routed: m.routedIn, SweepsEnded: m.sweeps, MissingNodes: len(m.problems),
 	}

@@ -91,6 +91,7 @@ func (d *daemon) run(ctx context.Context) error {
 	wg.Go(func() { d.obey(ctx, signals) })
 	wg.Go(func() { d.write(ctx) })
 	wg.Go(func() { d.serve(ctx) })
+	wg.Go(func() { d.watch(ctx) })
 	err := d.runner.Run(ctx)
 	d.stop()
 	wg.Wait()
