@@ -46,6 +46,8 @@ type Manager struct {
 	retried  bool          // this sweep has asked again who was silent
 	others   []other       // other subnet managers
 	asking   bool          // they have been asked who they are
+	handedTo *other        // who took over from us in this sweep
+	skip     ib.GUID       // who did not take over
 
 	fabric   *topo.Fabric
 	routing  *route.Result

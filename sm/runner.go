@@ -15,18 +15,26 @@ import (
 type Runner struct {
 	port mad.Port
 	m    *Manager
-	in   chan []mad.Packet
+	in   chan received
 	cmd  chan func(*Manager, clock.Time)
 	gsi  func([]mad.Packet)
-	free sync.Pool
+	free sync.Pool // of *batch
+}
+
+// batch is what one Recv may bring.
+type batch [64]mad.Packet
+
+type received struct {
+	b *batch
+	n int
 }
 
 // NewRunner returns a runner. Packets that are no subnet management (of the
 // subnet administrator's class and others) go to gsi, which must not wait; nil
 // drops them.
 func NewRunner(port mad.Port, m *Manager, gsi func([]mad.Packet)) *Runner {
-	r := &Runner{port: port, m: m, in: make(chan []mad.Packet, 64), cmd: make(chan func(*Manager, clock.Time)), gsi: gsi}
-	r.free.New = func() any { return make([]mad.Packet, 64) }
+	r := &Runner{port: port, m: m, in: make(chan received, 64), cmd: make(chan func(*Manager, clock.Time)), gsi: gsi}
+	r.free.New = func() any { return new(batch) }
 	return r
 }
 
@@ -71,14 +79,14 @@ func (r *Runner) Run(ctx context.Context) error {
 // read hands packets over until the port is closed.
 func (r *Runner) read(broken chan<- error, stop <-chan struct{}) {
 	for {
-		ps := r.free.Get().([]mad.Packet)[:64]
-		n, err := r.port.Recv(ps)
+		b := r.free.Get().(*batch)
+		n, err := r.port.Recv(b[:])
 		if err != nil {
 			broken <- err
 			return
 		}
 		select {
-		case r.in <- ps[:n]:
+		case r.in <- received{b, n}:
 		case <-stop:
 			return
 		}
@@ -104,8 +112,9 @@ func (r *Runner) wait(ctx context.Context, broken <-chan error) error {
 		timer = t.C
 	}
 	select {
-	case ps := <-r.in:
-		r.handle(ps)
+	case in := <-r.in:
+		r.handle(in.b[:in.n])
+		r.free.Put(in.b)
 	case f := <-r.cmd:
 		f(r.m, clock.Now())
 	case <-timer:
@@ -127,7 +136,6 @@ func (r *Runner) handle(ps []mad.Packet) {
 			others = append(others, ps[i])
 		}
 	}
-	r.free.Put(ps[:cap(ps)])
 	if len(others) > 0 && r.gsi != nil {
 		r.gsi(others)
 	}

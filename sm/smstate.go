@@ -46,6 +46,15 @@ func (m *Manager) smPorts() (ports []*port) {
 // changed, and stands by when one of them is master, or above us. It reports
 // true while the sweep must not go on.
 func (m *Manager) outranked(now clock.Time) bool {
+	if o := m.handedTo; o != nil {
+		m.handedTo, m.asking = nil, false
+		m.standBy(*o, now)
+		return true
+	}
+	if m.skip != 0 { // it was asked to take over, and said nothing
+		m.skip, m.asking = 0, false
+		return false
+	}
 	if !m.asking {
 		m.others = nil
 		for _, p := range m.smPorts() {
@@ -58,12 +67,44 @@ func (m *Manager) outranked(now clock.Time) bool {
 	}
 	m.asking = false
 	for _, o := range m.others {
-		if o.state != mad.SMNotActive && m.above(o) || o.state == mad.SMMaster && m.state != mad.SMMaster {
+		switch {
+		case m.state == mad.SMMaster && o.state != mad.SMNotActive && m.above(o):
+			m.handOver(o)
+			return true
+		case m.state != mad.SMMaster && (o.state == mad.SMMaster || o.state != mad.SMNotActive && m.above(o)):
 			m.standBy(o, now)
 			return true
 		}
 	}
 	return false
+}
+
+// handOver makes a subnet manager master that is above us (IBA 14.4.1.2). One
+// that does not take it is gone by the next sweep.
+func (m *Manager) handOver(o other) {
+	m.report(LevelSys, "state", "handing over to %s, priority %d", o.p.name(), o.priority)
+	m.set(o.n, mad.AttrSMInfo, mad.SMInfoHandover, m.ownInfo(true), o.p, func(m *Manager, r *request, a mad.MAD) {
+		if a == nil {
+			r.n.silent = ""
+			m.skip = o.guid
+			return
+		}
+		m.handedTo = &o
+	})
+}
+
+// ownInfo is our SMInfo, with the key when who asks may know it.
+func (m *Manager) ownInfo(key bool) mad.SMInfo {
+	m.activity++
+	i := make(mad.SMInfo, mad.SMPDataSize)
+	i.SetGUID(m.local.GUID)
+	if key {
+		i.SetSMKey(m.cfg.SMKey)
+	}
+	i.SetActCount(m.activity)
+	i.SetPriority(m.cfg.Priority)
+	i.SetSMState(m.state)
+	return i
 }
 
 // gotSMInfo takes a subnet manager's word. Ports keep IsSM set after their
@@ -128,17 +169,8 @@ func (m *Manager) smInfo(p *mad.Packet, now clock.Time) {
 		status = m.order(in, order, now)
 	}
 	r.Respond(status)
-	clear(r.Data())
-	m.activity++
-	out := mad.SMInfo(r.Data())
-	out.SetGUID(m.local.GUID)
 	// The key is for those who know the M_Key (IBA 14.4.1.2).
-	if a.MKey() == m.cfg.MKey {
-		out.SetSMKey(m.cfg.SMKey)
-	}
-	out.SetActCount(m.activity)
-	out.SetPriority(m.cfg.Priority)
-	out.SetSMState(m.state)
+	copy(r.Data(), m.ownInfo(a.MKey() == m.cfg.MKey))
 	m.respond(&reply)
 	m.settle(now)
 }

@@ -233,3 +233,24 @@ func TestMissing(t *testing.T) {
 		t.Error("the log does not say what is missing")
 	}
 }
+
+// TestHandOver: with the stock manager, both ways. The higher one that joins
+// later becomes master.
+func TestHandOver(t *testing.T) {
+	s := ibsimtest.Start(t, "../testdata/ft32.net")
+	o := options(t, s)
+	stop := start(t, o)
+	log := filepath.Join(t.TempDir(), "osm.log")
+	p := s.Background("h9", "opensm", "-f", log, "-e", "-d2", "-p", "5")
+	defer p.Kill()
+	await(t, log, "Entering MASTER state", 1)
+	await(t, o.LogFile, "Entering STANDBY state", 1)
+	await(t, log, "SUBNET UP", 1)
+	stop()
+	o.Priority, o.EraseLog = 9, true
+	start(t, o)
+	await(t, log, "Entering STANDBY state", 1)
+	if count(o.LogFile, "Entering MASTER state") != 1 {
+		t.Error("we are not master")
+	}
+}
