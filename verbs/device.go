@@ -51,7 +51,7 @@ func newDevice(e engine, o Options) *Device {
 		name: o.Name, guid: o.NodeGUID, engine: e,
 		pds: set[*PD]{}, mrs: set[*MR]{}, cqs: set[*CQ]{}, qps: set[*QP]{}, channels: set[*CompChannel]{},
 	}
-	d.events.init()
+	d.events.init(eventRoom)
 	d.watchPort()
 	return d
 }

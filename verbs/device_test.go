@@ -161,8 +161,14 @@ func TestEventsAreBounded(t *testing.T) {
 	for range eventRoom + 3 {
 		f.init.OnEvent(4)
 	}
-	if n := b.dev.EventsDropped(); n != 3 {
-		t.Errorf("%d events dropped, want 3", n)
+	if n, ofQP := b.dev.EventsDropped(), q.EventsDropped(); n != 3 || ofQP != eventRoom+3-qpEventRoom {
+		t.Errorf("%d and %d events dropped", n, ofQP)
+	}
+	if e := <-q.Events(); e.QP != q || e.Type != EventCommEst {
+		t.Errorf("%v", e)
+	}
+	q.Destroy()
+	for range q.Events() { // ends: the channel is closed
 	}
 	if e := <-b.dev.Events(); e.QP != q || e.Type != EventCommEst || e.String() != "COMM_EST on QP 0x000001" {
 		t.Errorf("%v", e)

@@ -30,6 +30,7 @@ type engineQP interface {
 	Modify(a *QPAttr, mask AttrMask) error
 	Query() QPAttr
 	Doorbell()
+	Kick()
 	Destroy()
 	poller() poller
 }

@@ -55,8 +55,11 @@ func (e Event) String() string {
 	}
 }
 
-// eventRoom is how many events wait to be read.
-const eventRoom = 256
+// How many events wait to be read: of a device, and of a QP.
+const (
+	eventRoom   = 256
+	qpEventRoom = 16
+)
 
 // eventQueue holds events until they are read. Whoever raises one never waits: when the queue is full the event is
 // dropped and counted.
@@ -67,7 +70,7 @@ type eventQueue struct {
 	dropped atomic.Uint64
 }
 
-func (q *eventQueue) init() { q.ch = make(chan Event, eventRoom) }
+func (q *eventQueue) init(room int) { q.ch = make(chan Event, room) }
 
 func (q *eventQueue) push(e Event) {
 	q.mu.Lock()
@@ -97,5 +100,12 @@ func (d *Device) Events() <-chan Event { return d.events.ch }
 
 // EventsDropped returns how many events were lost because no one read the channel.
 func (d *Device) EventsDropped() uint64 { return d.events.dropped.Load() }
+
+// Events returns the channel of the QP's own asynchronous events, which Device.Events tells too. It is closed when the QP
+// is destroyed. It holds 16; when no one reads it, later ones are dropped and counted.
+func (q *QP) Events() <-chan Event { return q.events.ch }
+
+// EventsDropped returns how many events were lost because no one read the channel.
+func (q *QP) EventsDropped() uint64 { return q.events.dropped.Load() }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -72,6 +72,7 @@ type fakeQP struct {
 func (q *fakeQP) Number() ib.QPN { return q.num }
 func (q *fakeQP) Query() QPAttr  { return q.attr }
 func (q *fakeQP) Doorbell()      { q.bells.Add(1) }
+func (q *fakeQP) Kick()          { q.bells.Add(1) }
 func (q *fakeQP) Destroy()       { q.gone = true }
 func (q *fakeQP) poller() poller { return &q.engine.worker }
 

@@ -39,7 +39,7 @@ func (q *QP) PostSend(wrs ...SendWR) (int, error) {
 	}
 	if n > 0 {
 		q.sq.publish(n)
-		q.engine.Doorbell()
+		q.engine.Kick()
 	}
 	return n, err
 }

@@ -30,6 +30,7 @@ type QP struct {
 	poller poller
 	state  atomic.Uint32 // the QPState that Modify left it in; an error may have moved it to ERR since
 	gone   atomic.Bool
+	events eventQueue
 
 	modMu sync.Mutex // one Modify at a time
 	sqMu  sync.Mutex // posters; then rqMu
@@ -50,6 +51,7 @@ func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 		return nil, err
 	}
 	q := &QP{dev: d, pd: p, psn: randomPSN(), init: i, sq: newSendQueue(i.Caps), rq: newRecvQueue(i.Caps)}
+	q.events.init(qpEventRoom)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := q.checkParents(); err != nil {
@@ -91,7 +93,10 @@ func (q *QP) create() error {
 }
 
 // event passes an event of the transport on.
-func (q *QP) event(e qp.Event) { q.dev.events.push(Event{Type: EventType(e), QP: q}) }
+func (q *QP) event(e qp.Event) {
+	q.dev.events.push(Event{Type: EventType(e), QP: q})
+	q.events.push(Event{Type: EventType(e), QP: q})
+}
 
 func checkInit(d *Device, i *QPInitAttr) error {
 	for _, c := range []*CQ{i.SendCQ, i.RecvCQ} {
@@ -176,6 +181,7 @@ func (q *QP) Destroy() error {
 		return q.errorf("destroy: %w", ErrClosed)
 	}
 	q.engine.Destroy()
+	q.events.close()
 	d := q.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()

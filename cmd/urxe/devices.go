@@ -27,6 +27,9 @@ func newDevices() *cobra.Command {
 			}
 			for _, d := range list {
 				printDevice(c.OutOrStdout(), &d)
+				if s, err := statsOf(d.Name); err == nil {
+					fmt.Fprintf(c.OutOrStdout(), "    held by a urxe process, with %d QPs\n", s.QPs)
+				}
 			}
 			return nil
 		},

@@ -154,6 +154,10 @@ func TestHeldInterface(t *testing.T) {
 		if code := run([]string{"pingpong", "rc", "-d", e.Name}, &out, &out); code != 1 || !strings.Contains(out.String(), "is held by process") {
 			t.Errorf("exit code %d: %s", code, out.String())
 		}
+		var list safe
+		if code := run([]string{"devices"}, &list, &list); code != 0 || !strings.Contains(list.String(), "held by a urxe process, with 0 QPs") {
+			t.Errorf("exit code %d: %s", code, list.String())
+		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -61,6 +61,7 @@ func (f *perfFlags) register(c *cobra.Command) {
 	p.IntVarP(&f.Port, "port", "p", 18515, "TCP port to listen on or connect to")
 	p.StringVarP(&f.device, "ib-dev", "d", "", "network interface to open (default: the first that is up)")
 	p.IntVarP(&f.GID, "gid-index", "x", -1, "index of the local GID (default: the first of the peer's kind)")
+	p.Lookup("gid-index").DefValue = "0" // so that help doesn't show -1
 	p.BoolVar(&f.asJSON, "json", false, "print JSON")
 	p.IntVarP(&f.mtu, "mtu", "m", 1024, "path MTU: 256, 512, 1024, 2048 or 4096")
 	p.IntVarP(&f.Test.Iters, "iters", "n", 0, "messages or round trips (default: as many as the duration allows)")

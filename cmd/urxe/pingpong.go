@@ -57,6 +57,7 @@ func (f *pingpongFlags) register(c *cobra.Command) {
 	p.Uint8VarP(&f.SL, "sl", "l", 0, "service level, 0 to 15")
 	p.BoolVarP(&f.Events, "events", "e", false, "sleep on completion events instead of polling")
 	p.IntVarP(&f.GID, "gid-idx", "g", -1, "index of the local GID (default: the first of the peer's kind)")
+	p.Lookup("gid-idx").DefValue = "0" // so that help doesn't show -1
 	p.BoolVarP(&f.odp, "odp", "o", false, "use on-demand paging (all memory of this device is paged on demand)")
 	p.BoolVarP(&f.iodp, "iodp", "O", false, "use implicit on-demand paging (not supported)")
 	p.BoolVarP(&f.prefetch, "prefetch", "P", false, "prefetch the on-demand-paging region (it is touched at registration)")

@@ -16,6 +16,9 @@ import (
 
 // runClient runs the test at each size with the server.
 func runClient(ctx context.Context, d *verbs.Device, o Options) error {
+	if err := rig.CheckMTU(d, o.Test.MTU); err != nil {
+		return err
+	}
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	c, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(o.Host, fmt.Sprint(o.Port)))
 	if err != nil {

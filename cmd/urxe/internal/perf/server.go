@@ -63,6 +63,9 @@ func (s *server) round(ctx context.Context) (err error) {
 	if err := m.Test.Check(); err != nil {
 		return err
 	}
+	if err := rig.CheckMTU(s.dev, m.Test.MTU); err != nil {
+		return err
+	}
 	gid, err := rig.PickGID(s.dev, s.o.GID, m.Address.QPs[0].GID)
 	if err != nil {
 		return err

@@ -36,6 +36,9 @@ func Run(ctx context.Context, d *verbs.Device, o Options, out io.Writer) error {
 	if o.IBPort != 1 {
 		return fmt.Errorf("IB port %d: device %s has port 1 only", o.IBPort, d.Name())
 	}
+	if err := rig.CheckMTU(d, o.MTU); err != nil {
+		return err
+	}
 	g := &game{o: o, dev: d, out: out}
 	if err := g.prepare(); err != nil {
 		return err

@@ -133,12 +133,18 @@ func TestServerEndsWhenInterrupted(t *testing.T) {
 }
 
 func TestClientErrors(t *testing.T) {
-	a, _ := pair(t)
+	a, b, err := verbs.OpenPair(verbs.PairOptions{LinkMTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	defer b.Close()
 	o := Options{Host: "127.0.0.1", Port: freePort(t), IBPort: 1, Size: 1, MTU: ib.MTU256, RxDepth: 1, Iters: 1}
 	for says, change := range map[string]func(*Options){
-		"is the server running there":  func(*Options) {},
-		"mem0 has port 1 only":         func(o *Options) { o.IBPort = 2 },
-		"no GID at index 5 (the table": func(o *Options) { o.GID = 5 },
+		"is the server running there":                               func(*Options) {},
+		"mem0 has port 1 only":                                      func(o *Options) { o.IBPort = 2 },
+		"mem0 has room for 1024: raise its interface's MTU to 4180": func(o *Options) { o.MTU = ib.MTU4096 },
+		"no GID at index 5 (the table":                              func(o *Options) { o.GID = 5 },
 	} {
 		o := o
 		change(&o)

@@ -43,6 +43,15 @@ func first() (string, error) {
 	return "", fmt.Errorf("no Ethernet interface is up and has an address (there are %s)", strings.Join(down, ", "))
 }
 
+// CheckMTU says whether the interface has room for packets of a path MTU.
+func CheckMTU(d *verbs.Device, mtu ib.MTU) error {
+	if active := d.QueryPort().ActiveMTU; mtu > active {
+		return fmt.Errorf("path MTU %v: %s has room for %v: raise its interface's MTU to %d, or choose a smaller path MTU (-m)",
+			mtu, d.Name(), active, mtu.Bytes()+ib.RoCEOverhead)
+	}
+	return nil
+}
+
 // PickGID returns the index of the GID by which d reaches a peer: the one that was asked for, or, if that is negative,
 // the first of the peer's kind.
 func PickGID(d *verbs.Device, asked int, peer ib.GID) (int, error) {
