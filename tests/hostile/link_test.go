@@ -107,7 +107,6 @@ func (l *link) Close() error          { return nil }
 
 // check fails when the worker still holds frames.
 func (l *link) check() {
-	l.t.Helper()
 	if len(l.lent) > 0 || l.held > 0 {
 		l.t.Fatalf("%d received and %d reserved frames were never given back", len(l.lent), l.held)
 	}

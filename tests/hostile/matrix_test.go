@@ -86,13 +86,12 @@ func (r *rig) tryAll(s qp.State, sc scene, lengths []int) {
 // try sends the frame of a cell to the victim, which is as fresh as after play
 // when nothing has happened to it since, and reports whether it still is.
 func (r *rig) try(x *cell, fresh bool) bool {
-	r.t.Helper()
 	if !fresh {
 		r.play(x.state, x.scene)
 	}
 	want, change := x.expect()
 	got := r.deliver(x.frame(), change)
-	r.want(x.String(), got, want)
+	r.want(x, got, want)
 	return got.Verdict != wire.Accepted && got.State == x.state && len(got.Sent) == 0 && len(got.Events) == 0
 }
 
@@ -112,7 +111,7 @@ func TestTruncated(t *testing.T) {
 			if n < bthAt {
 				v = wire.DropNotRoCE
 			}
-			r.want(x.String(), r.deliver(whole[:n], nil), silent(v, qp.RTS))
+			r.want(&x, r.deliver(whole[:n], nil), silent(v, qp.RTS))
 		}
 	}
 }

@@ -246,7 +246,6 @@ func (c *conn) response(op byte, n int, head, data []byte) *frame {
 
 // step runs the port until it has nothing to do at this time.
 func (r *rig) step() {
-	r.t.Helper()
 	for range 10000 {
 		if !r.worker.Step(r.now) && r.worker.Deadline() > r.now {
 			return
@@ -275,7 +274,6 @@ type outcome struct {
 // verdict is counted, all frames are given back, no memory changed but by what
 // change does to the model, and the bystander has noticed nothing.
 func (r *rig) deliver(b []byte, change func(model []byte)) outcome {
-	r.t.Helper()
 	before, traffic := r.port.Drops(), r.port.Counters().RcvdPkts
 	r.link.arrived = append(r.link.arrived, bytes.Clone(b))
 	r.step()
@@ -301,13 +299,13 @@ func (r *rig) deliver(b []byte, change func(model []byte)) outcome {
 }
 
 func (r *rig) checkMemory(b []byte) {
-	r.t.Helper()
-	for name, c := range map[string]*conn{"the victim": r.victim, "the bystander": r.bystander} {
-		if !bytes.Equal(c.mem, c.model) {
-			for i := range c.mem {
-				if c.mem[i] != c.model[i] {
-					r.t.Fatalf("frame %x: memory of %s at offset %#x is %#x, want %#x", b, name, i, c.mem[i], c.model[i])
-				}
+	for _, c := range []*conn{r.victim, r.bystander} {
+		if bytes.Equal(c.mem, c.model) {
+			continue
+		}
+		for i := range c.mem {
+			if c.mem[i] != c.model[i] {
+				r.t.Fatalf("frame %x: memory of QP %v at offset %#x is %#x, want %#x", b, c.Number(), i, c.mem[i], c.model[i])
 			}
 		}
 	}
@@ -317,12 +315,18 @@ func (r *rig) checkMemory(b []byte) {
 }
 
 // want compares an outcome with what must be.
-func (r *rig) want(what string, got, want outcome) {
+func (r *rig) want(what any, got, want outcome) {
+	if got.Verdict == want.Verdict && got.State == want.State && got.traceless() && want.traceless() {
+		return // by far the most frames, for which t.Helper is too slow
+	}
 	r.t.Helper()
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(reply{})); d != "" {
-		r.t.Fatalf("%s (-want +got):\n%s", what, d)
+		r.t.Fatalf("%v (-want +got):\n%s", what, d)
 	}
 }
+
+// traceless reports whether nothing was sent, completed or raised.
+func (o *outcome) traceless() bool { return len(o.Sent)+len(o.WC)+len(o.Events) == 0 }
 
 // silent is the outcome of a frame that is dropped without a trace.
 func silent(v wire.Verdict, s qp.State) outcome { return outcome{Verdict: v, State: s} }
