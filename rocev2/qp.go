@@ -42,7 +42,7 @@ type QPInit struct {
 
 // QP is a QP of a Port. All methods may be called by any goroutine but from
 // within CQ.Push, OnEvent and Trace, which run under the worker's token: there,
-// only Number, Worker and Doorbell may.
+// only Number, Worker, Doorbell and Kick may.
 type QP struct {
 	number  ib.QPN
 	worker  *Worker
@@ -133,6 +133,14 @@ func (q *QP) Query() qp.Attr {
 func (q *QP) Doorbell() {
 	q.worker.bells.ring(q)
 	q.worker.nudge()
+}
+
+// Kick says that work was posted to the send queue, as Doorbell does. Within a
+// poller's lease it may send it at once, on this goroutine: so it must not be
+// called with a lock held that a CQ's Push, OnEvent or Trace takes.
+func (q *QP) Kick() {
+	q.worker.bells.ring(q)
+	q.worker.kick()
 }
 
 // Destroy returns when nothing refers to the QP any more. No completion is

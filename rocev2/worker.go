@@ -67,6 +67,7 @@ type Worker struct {
 	rest      atomic.Uint32 // awake, asleep or standby
 	closed    atomic.Bool
 	fruitless atomic.Uint32         // Polls since the last that did something
+	kicked    atomic.Bool           // a post ran a Step since the last Poll
 	load      atomic.Int32          // QPs
 	failure   atomic.Pointer[error] // what the Link died of
 	done      chan struct{}
@@ -125,9 +126,21 @@ func (w *Worker) Poll() {
 	}
 	now := clock.Now()
 	w.renew(now)
-	if !w.token.TryLock() {
+	if w.kicked.Load() {
+		w.kicked.Store(false)
+	}
+	if w.tryStep(now) {
+		w.fruitless.Store(0)
+	} else {
 		w.pause()
-		return
+	}
+}
+
+// tryStep runs a Step for a poller unless another goroutine runs one, and
+// reports whether it did anything.
+func (w *Worker) tryStep(now clock.Time) bool {
+	if !w.token.TryLock() {
+		return false
 	}
 	worked := !w.closed.Load() && w.step(now)
 	if worked {
@@ -135,16 +148,25 @@ func (w *Worker) Poll() {
 		w.renew(clock.Now())
 	}
 	w.token.Unlock()
-	if !worked {
-		w.pause()
-		return
-	}
-	w.fruitless.Store(0)
-	// A goroutine that sleeps for frames knows nothing of this lease, nor of
-	// what the Step has left to do. A Step without work changed nothing.
-	if w.rest.Load() == asleep {
+	// A goroutine that sleeps for frames knows nothing of the lease, nor of what
+	// the Step has left to do. A Step without work changed nothing.
+	if worked && w.rest.Load() == asleep {
 		w.wake()
 	}
+	return worked
+}
+
+// kick sees to a Step soon, as nudge does. While a poller's lease lives, it runs
+// one at once, since the poller may wait for something else next, or do other
+// things; but not twice between two Polls, so that many posts make one burst.
+func (w *Worker) kick() {
+	if now := clock.Now(); w.leased.Load() > int64(now) {
+		if !w.kicked.Load() && w.kicked.CompareAndSwap(false, true) {
+			w.tryStep(now)
+		}
+		return
+	}
+	w.nudge()
 }
 
 // pause is called after a Poll that found nothing. A program that polls on and

@@ -253,6 +253,44 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// A post within the lease is sent at once, the first after each Poll.
+func TestKick(t *testing.T) {
+	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
+		w := p.Workers()[0]
+		q.owed.Store(1)
+		q.Kick()
+		synctest.Wait()
+		if q.planned() != 1 {
+			t.Fatal("a post without a lease did not wake the goroutine")
+		}
+		for i := range 3 {
+			before := q.planned()
+			w.Poll()
+			for range 5 {
+				q.owed.Add(1)
+				q.Kick()
+			}
+			if got := q.planned() - before; got != 1 {
+				t.Errorf("round %d: %d of 5 posts after a Poll were sent at once, want the first", i, got)
+			}
+			w.Poll()
+			if got := q.planned() - before; got != 5 {
+				t.Errorf("round %d: %d of 5 posts were sent by the next Poll", i, got)
+			}
+		}
+		before := q.planned()
+		for range 2 { // and no Poll any more
+			q.owed.Add(1)
+			q.Kick()
+		}
+		time.Sleep(lease + longestStandby)
+		synctest.Wait()
+		if got := q.planned() - before; got != 2 {
+			t.Errorf("%d of 2 posts were sent after the lease", got)
+		}
+	})
+}
+
 // After a few Polls the goroutine looks soon whether there are more, and after
 // many Polls later; a doorbell after the lease's end needs no such look.
 func TestStandby(t *testing.T) {
