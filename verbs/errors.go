@@ -3,6 +3,8 @@ package verbs
 import (
 	"errors"
 	"fmt"
+
+	"github.com/urxe/urxe/internal/control"
 )
 
 // What went wrong, for errors.Is. Every error of this package that has one of these causes wraps it, and says beside it
@@ -20,6 +22,8 @@ var (
 	ErrBusy = errors.New("in use")
 	// ErrClosed: the object or its device is gone.
 	ErrClosed = errors.New("closed")
+	// ErrHeld: another process, or this one, has opened the interface.
+	ErrHeld = control.ErrHeld
 	// ErrCQOverrun: completions were lost because a completion queue was full.
 	ErrCQOverrun = errors.New("completion queue overrun")
 )

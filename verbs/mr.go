@@ -30,6 +30,9 @@ func (p *PD) RegMROpts(buf []byte, acc Access, o MROptions) (*MR, error) {
 	if err := check(d, d.pds, p, "register MR: PD"); err != nil {
 		return nil, err
 	}
+	if uint64(len(buf)) > limits.MaxMRSize {
+		return nil, d.errorf("register MR: %w: %d bytes of %d", ErrLimit, len(buf), limits.MaxMRSize)
+	}
 	m := &MR{dev: d, pd: p, buf: buf}
 	if err := add(d, d.mrs, m, limits.MaxMR, "MR"); err != nil {
 		return nil, err

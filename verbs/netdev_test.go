@@ -62,7 +62,7 @@ func TestDevicesAndHolder(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if second == nil || !strings.Contains(second.Error(), "held by process") || !strings.Contains(second.Error(), os.Args[0]) {
+	if !errors.Is(second, ErrHeld) || !strings.Contains(second.Error(), "held by process") || !strings.Contains(second.Error(), os.Args[0]) {
 		t.Errorf("a second opener got: %v", second)
 	}
 	if len(list) != 1 || list[0].Name != e.Name || list[0].Port.State != ib.PortActive || list[0].Port.ActiveMTU != ib.MTU1024 ||

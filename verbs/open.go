@@ -12,7 +12,7 @@ import (
 // root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. The interface goes on serving the kernel's traffic; only RoCEv2 to its
 // own addresses comes here.
 //
-// A device holds its interface for itself: a second opener, in this process or another, gets an error that names the
+// A device holds its interface for itself: a second opener, in this process or another, gets ErrHeld with the name of the
 // holder.
 func Open(netdev string, o Options) (*Device, error) {
 	p, err := rocev2.OpenNetdev(netdev, rocev2.NetdevOptions{Name: o.Name, XDP: o.XDP, Spin: o.Spin})

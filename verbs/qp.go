@@ -140,7 +140,7 @@ func (q *QP) Modify(a QPAttr, mask AttrMask) error {
 		return q.errorf("modify: %w", ErrClosed)
 	}
 	if err := q.engine.Modify(&a, mask); err != nil {
-		return q.errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("verbs: %w: %w", ErrInvalid, err) // it says which QP of which device
 	}
 	if mask&AttrState != 0 {
 		q.entered(a.State)
