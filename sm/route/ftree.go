@@ -174,13 +174,20 @@ func (f *ftreeRouter) climbRest(d topo.Dest) {
 	}
 }
 
+// fewChoices are compared for switches without hosts. On a whole tree nothing
+// but their own management passes where they choose.
+const fewChoices = 4
+
 // nearestUp returns the upward link of s behind which the route is shortest, of
 // equal ones the least used. Where none is used, turn spreads the LIDs.
 func (f *ftreeRouter) nearestUp(s int32, turn int) int32 {
 	ups := f.o.ups(s)
-	best := topo.None
+	best, choices := topo.None, maxChoices
+	if f.g.Hosts[s] == 0 {
+		choices = fewChoices
+	}
 	for i := range ups {
-		if best != topo.None && i >= maxChoices {
+		if best != topo.None && i >= choices {
 			break
 		}
 		e := ups[(turn+i)%len(ups)]
