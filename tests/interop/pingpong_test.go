@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os/exec"
 	"regexp"
 	"slices"
 	"testing"
@@ -183,11 +184,22 @@ func TestPingpongOnTheWire(t *testing.T) {
 			g.Lab.SetMTU(t, 1500)
 			c := g.Lab.Capture(t, "udp port 4791")
 			pingpong{4096, 1024, guest.GIDIPv4, iters}.toGuest(t, g)
-			rows := guest.Fields(t, c.Stop(), "ip.src", "infiniband.bth.opcode", "infiniband.bth.a")
+			file := c.Stop()
+			rows := guest.Fields(t, file, "ip.src", "infiniband.bth.opcode", "infiniband.bth.a")
+			checkICRCs(t, file, len(rows))
 			for _, src := range []string{guest.HostIP4, g.IP4} {
 				checkShape(t, src, requestsFrom(rows, src), iters)
 			}
 		})
+	}
+}
+
+// checkICRCs has urxe decode find every packet of both ends right.
+func checkICRCs(t *testing.T, file string, packets int) {
+	t.Helper()
+	out, err := exec.Command(urxe(t), "decode", file).CombinedOutput()
+	if n := bytes.Count(out, []byte("icrc ok")); err != nil || n != packets {
+		t.Errorf("urxe decode: %v, %d of %d packets have a right ICRC\n%s", err, n, packets, out)
 	}
 }
 
