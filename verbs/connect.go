@@ -53,17 +53,18 @@ func (o *ConnectOptions) defaults(active ib.MTU) {
 	}
 }
 
-// randomPSN returns a first PSN that can't be guessed.
-func randomPSN() ib.PSN {
+// newPSN chooses a first PSN that can't be guessed, and that packets of an earlier connection of the QP don't fit.
+func (q *QP) newPSN() {
 	var b [4]byte
 	rand.Read(b[:])
-	return ib.PSN(binary.NativeEndian.Uint32(b[:]) & 0xffffff)
+	q.psn.Store(binary.NativeEndian.Uint32(b[:]) & 0xffffff)
 }
 
-// Endpoint returns what the peer has to know when it reaches this QP by the GID at the index.
+// Endpoint returns what the peer has to know when it reaches this QP by the GID at the index. After RESET the PSN is
+// another one.
 func (q *QP) Endpoint(gidIndex int) (Endpoint, error) {
 	g, err := q.dev.QueryGID(gidIndex)
-	return Endpoint{QPN: q.num, PSN: q.psn, GID: g}, err
+	return Endpoint{QPN: q.num, PSN: ib.PSN(q.psn.Load()), GID: g}, err
 }
 
 // ToInit moves the QP from RESET to INIT, where receives may be posted.
@@ -85,7 +86,7 @@ func (q *QP) ToRTR(peer Endpoint, o ConnectOptions) error {
 func (q *QP) ToRTS(o ConnectOptions) error {
 	o.defaults(q.dev.engine.ActiveMTU())
 	return q.Modify(QPAttr{
-		State: StateRTS, SQPSN: q.psn, Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry, MaxRdAtomic: o.MaxRdAtomic,
+		State: StateRTS, SQPSN: ib.PSN(q.psn.Load()), Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry, MaxRdAtomic: o.MaxRdAtomic,
 	}, AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic)
 }
 

@@ -25,6 +25,11 @@ func OpenPair(o PairOptions) (a, b *Device, err error) {
 	a, errA := openPaired(0, la, o)
 	b, errB := openPaired(1, lb, o)
 	if err := errors.Join(errA, errB); err != nil {
+		for _, d := range []*Device{a, b} {
+			if d != nil {
+				err = errors.Join(err, d.Close())
+			}
+		}
 		return nil, nil, err
 	}
 	return a, b, nil

@@ -25,7 +25,7 @@ type QP struct {
 	pd     *PD
 	init   QPInitAttr
 	num    ib.QPN
-	psn    ib.PSN // the first that it sends, unless Modify says another
+	psn    atomic.Uint32 // the first that it sends, unless Modify says another
 	engine engineQP
 	poller poller
 	state  atomic.Uint32 // the QPState that Modify left it in; an error may have moved it to ERR since
@@ -50,7 +50,8 @@ func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 	if err := checkInit(d, &i); err != nil {
 		return nil, err
 	}
-	q := &QP{dev: d, pd: p, psn: randomPSN(), init: i, sq: newSendQueue(i.Caps), rq: newRecvQueue(i.Caps)}
+	q := &QP{dev: d, pd: p, init: i, sq: newSendQueue(i.Caps), rq: newRecvQueue(i.Caps)}
+	q.newPSN()
 	q.events.init(qpEventRoom)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,6 +157,7 @@ func (q *QP) entered(s QPState) {
 	defer q.rqMu.Unlock()
 	q.state.Store(uint32(s))
 	if s == StateReset {
+		q.newPSN()
 		q.purge()
 		q.sq.clear()
 		q.rq.clear()

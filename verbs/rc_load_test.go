@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/urxe/urxe/ib"
 )
 
 // Modify to ERR in a flood: each work request completes exactly once, in order per queue, and first the successes.
@@ -284,4 +286,68 @@ func TestDestroyAfterReceive(t *testing.T) {
 		}
 		connect(t, a, b, ConnectOptions{})
 	}
+}
+
+// RESET in the middle of traffic, and a new connection: nothing of the old one shows.
+func TestResetUnderTraffic(t *testing.T) {
+	a, b := newPair(t, 1<<16, Caps{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}, ConnectOptions{})
+	for round := range uint64(50) {
+		for i := range uint64(8) {
+			must(b.qp.PostRecv(RecvWR{ID: round<<8 | i, SGEs: []SGE{b.mr.SGE(0, 1<<16)}}))
+			must(a.qp.PostSend(SendWR{ID: round<<8 | i, Opcode: OpSend, Flags: Signaled, SGEs: []SGE{a.mr.SGE(0, 1<<15)}}))
+		}
+		for _, s := range []*side{a, b} {
+			for range s.wait(t, int(round%8)) {
+			}
+			if err := s.qp.Modify(QPAttr{State: StateReset}, AttrState); err != nil {
+				t.Fatal(err)
+			}
+			if n := s.cq.Poll(make([]WC, 1)); n != 0 {
+				t.Fatal("a completion after RESET")
+			}
+		}
+		connect(t, a, b, ConnectOptions{})
+		must(b.qp.PostRecv(RecvWR{ID: round, SGEs: []SGE{b.mr.SGE(0, 1<<16)}}))
+		must(a.qp.PostSend(SendWR{ID: round, Opcode: OpSend, Flags: Signaled, SGEs: []SGE{a.mr.SGE(0, 100)}}))
+		for _, s := range []*side{a, b} {
+			if wc := s.done(t); wc.ID != round {
+				t.Fatalf("round %d: %+v", round, wc)
+			}
+		}
+	}
+}
+
+// Many QPs complete in one CQ, while several goroutines post to each: every work request completes once, in the order of
+// its QP.
+func TestManyQPs(t *testing.T) {
+	const n, each = 12, 200
+	a, b := newPair(t, 1<<16, Caps{}, ConnectOptions{})
+	c := Caps{MaxSendWR: 16, MaxSendSGE: 1}
+	next := map[ib.QPN]uint64{}
+	var wg sync.WaitGroup
+	for i := range n {
+		qa := must(a.pd.CreateQP(QPInitAttr{SendCQ: a.cq, RecvCQ: a.cq, Caps: c, SigAll: true}))
+		qb := must(b.pd.CreateQP(QPInitAttr{SendCQ: b.cq, RecvCQ: b.cq, Caps: c}))
+		sa, sb := *a, *b
+		sa.qp, sb.qp = qa, qb
+		connect(t, &sa, &sb, ConnectOptions{})
+		next[qa.Number()] = 0
+		wg.Go(func() {
+			for k := 0; k < each; {
+				wr := write(&sa, &sb, 4096*i, b.mr.RKey())
+				wr.ID, wr.SGEs = uint64(k), []SGE{a.mr.SGE(0, 1+k*20)}
+				posted, _ := qa.PostSend(wr)
+				if k += posted; posted == 0 {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	for _, wc := range a.wait(t, n*each) {
+		if wc.Err() != nil || wc.ID != next[wc.QPN] {
+			t.Fatalf("%+v, want work request %d", wc, next[wc.QPN])
+		}
+		next[wc.QPN]++
+	}
+	wg.Wait()
 }
