@@ -61,7 +61,11 @@ func (z *fuzzed) request() {
 
 // length is the length of a payload.
 func (z *fuzzed) length() int {
-	return pick(&z.s, 0, z.mtu, 4, z.mtu-1, z.mtu+1, z.mtu-4, int(z.s.next()))
+	lengths := [...]int{0, z.mtu, 4, z.mtu - 1, z.mtu + 1, z.mtu - 4}
+	if i := int(z.s.next()) % (len(lengths) + 1); i < len(lengths) {
+		return lengths[i]
+	}
+	return int(z.s.next())
 }
 
 // response is an answer of the peer near the oldest packet not acknowledged.
@@ -209,9 +213,11 @@ func (z *fuzzed) run() {
 		switch d := e.psn.Sub(z.resp.cpsn); {
 		case d < 0:
 			e.apply(m)
-		case d == 0 && z.state == Err && len(e.data) > 0: // it may have landed in part
-			copy(m[e.off:], real[e.off:e.off+uint64(len(e.data))])
-		case d == 0 && z.state == Err:
+		case z.state == Err && (d == 0 || !z.resp.refused):
+			// It may have landed in part or, where the requester's failure ended
+			// the QP in this burst, as a whole, though nobody is told.
+			end := min(e.off+max(8, uint64(len(e.data))), uint64(len(m)))
+			copy(m[min(e.off, end):end], real[min(e.off, end):end])
 		case z.state != Err:
 			z.t.Fatalf("PSN %v was accepted and not committed, expected is %v", e.psn, z.resp.cpsn)
 		}

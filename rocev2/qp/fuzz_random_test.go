@@ -35,7 +35,7 @@ func rounds(n int) int {
 // than not: these go deeper than bytes that a fuzzer finds in seconds.
 func TestRandomScripts(t *testing.T) {
 	r := random(t)
-	for range rounds(5000) {
+	for range rounds(3000) {
 		z := newFuzzed(t, politeScript(r))
 		z.cfg.Trace = nil
 		for len(z.s) > 0 {

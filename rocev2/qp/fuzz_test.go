@@ -58,16 +58,37 @@ func FuzzQP(f *testing.F) {
 	})
 }
 
-// seedScripts reach RTS, and do one thing of each kind there.
+// seedScripts do one thing of each kind in RTS, and what once went wrong.
 var seedScripts = [][]byte{
 	{},
-	{stepConnect, 0, 0, 0, 0, stepSend, 0, 0, 1, 4, 4, stepPlan, stepResponse, 0x11, 0, 0x1f, 0, stepPlan},
-	{stepConnect, 1, 3, 2, 1, stepRecv, 1, 0, 255, stepMessage, 0, 3, 1, 0, 0, stepPlan, stepMessage, 1, 2, 0, 4, 4, stepPlan},
-	{stepConnect, 2, 3, 2, 1, stepBurst, stepMessage, 1, 4, 0, 8, 1, stepMemory, 0, stepMessage, 1, 1, 0, 9, 1, stepPlan, stepPlan},
-	{stepConnect, 3, 1, 2, 1, stepSend, 4, 2, 1, 200, 9, stepPlan, stepResponse, 0x0d, 0, 0x1f, 0, stepExpire, 0, stepPlan, stepResponse, 0x0e, 1, 0x1f, 0},
-	{stepConnect, 3, 1, 2, 1, stepSend, 6, 2, 1, 8, 9, stepPlan, stepResponse, 0x12, 0, 0x1f, 0, stepRequest, 0x14, 0, 0, 8, 0, 0, 2, 0, stepPlan},
-	{stepConnect, 0, 2, 2, 1, stepRequest, 0x0c, 0, 0, 8, 0, 3, 2, 0, stepPlan, stepRequest, 0x0c, 255, 0, 8, 0, 3, 2, 0, stepModify, 4, 0, 0, 0, 0, 0, stepPlan},
-	{stepConnect, 0, 2, 2, 1, stepSend, 2, 2, 1, 8, 9, stepPlan, stepResponse, 0x11, 0, 0x2c, 0, stepPlan, stepExpire, 0, stepPlan, stepModify, 6, 0, 0, 0, 0, 0},
+	connected(0, stepSend, 0, 2, 1, 0, 4, 4, 0, stepPlan, 0, stepResponse, 0x11, 0, 0x1f, 0, 0, 0, stepPlan, 0),
+	connected(0, stepRecv, 1, 0, 0, 255, 0, stepMessage, 0, 3, 1, 0, 4, 0, stepPlan, 0, stepMessage, 1, 2, 0, 4, 4, 0, stepPlan, 0),
+	connected(0, stepBurst, stepMessage, 1, 4, 0, 8, 1, 1, stepMemory, stepMessage, 1, 1, 0, 9, 1, 0, stepPlan, 0, stepPlan, 0),
+	connected(0, stepSend, 4, 2, 1, 0, 0, 200, 0, stepPlan, 0, stepResponse, 0x0d, 0, 0x1f, 0, 1, 0, stepExpire, 0, stepPlan, 0,
+		stepResponse, 0x0e, 0, 0x1f, 0, 1, 0, stepPlan, 0),
+	connected(0, stepSend, 6, 2, 1, 0, 0, 0, 252, stepPlan, 0, stepResponse, 0x12, 0, 0x1f, 0, 0, 0,
+		stepRequest, 0x14, 0, 0, 8, 0, 0, 2, 0, 0, stepPlan, 0),
+	connected(0, stepSend, 2, 2, 1, 0, 8, 9, 0, stepPlan, 0, stepResponse, 0x11, 0, 0x2c, 0, 0, 0, stepPlan, 0, stepExpire, 0, stepPlan, 0),
+	// A message arrives, is to be sent again, and its memory is gone; then its ACK comes.
+	connected(0, stepSend, 2, 2, 1, 0, 0, 4, 0, stepSend, 2, 2, 1, 1, 0, 4, 0, stepPlan, 0, stepMemory, stepExpire, 0, stepPlan, 0,
+		stepResponse, 0x11, 1, 0x1f, 2, 0, 0, stepPlan, 0, stepSend, 2, 2, 1, 0, 0, 4, 0, stepPlan, 0),
+	// A READ is asked for again, in parts, and another comes.
+	connected(1, stepRequest, 0x0c, 0, 0, 8, 0, 2, 0, 0, 0, stepPlan, 0, stepRequest, 0x0c, 252, 0, 8, 0, 1, 0, 0, 0,
+		stepRequest, 0x0c, 252, 0, 8, 0, 2, 0, 0, 0, stepRequest, 0x0c, 0, 0, 8, 0, 2, 0, 0, 0, stepPlan, 0),
+	// A request fails while an answer is owed.
+	connected(0, stepSend, 2, 2, 1, 0, 0, 4, 0, stepPlan, 0, stepMessage, 1, 0, 0, 0, 4, 0, stepPlan, 0,
+		stepMessage, 1, 0, 0, 0, 4, 0, stepSend, 8, 2, 1, 0, 0, 4, 0, stepPlan, 0),
+	{0, 0, stepRecv, 1, 0, 0, 1, 0, stepModify, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0},
+}
+
+// connected is a script that connects a QP which grants depth (4, 1 or 0 READs
+// for 0, 1 and 2), and goes on with steps.
+func connected(depth byte, steps ...byte) []byte {
+	b := []byte{0, 0, stepConnect}
+	for range 3 {
+		b = append(b, 1, 1, 0, depth)
+	}
+	return append(b, steps...)
 }
 
 // The steps of a script.
