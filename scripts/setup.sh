@@ -56,7 +56,7 @@ main() {
     say "missing packages; run as root: apt-get install -y ${lack[*]}"
     exit 3
   fi
-  exec {lock}>/run/lock/urxe-setup.lock
+  exec {lock}>/run/urxe-setup.lock
   flock "$lock"
   mapfile -t lack < <(missing "${want[@]}") # another run may have installed them
   [ ${#lack[@]} -eq 0 ] || install_packages "${lack[@]}"
