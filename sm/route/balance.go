@@ -24,6 +24,7 @@ type balancer struct {
 
 	base  *cdg  // turns that are free; nil when all are
 	price int64 // of another turn
+	blind bool  // loads cost nothing
 }
 
 func newBalancer(g *topo.Graph) *balancer {
@@ -50,6 +51,9 @@ func (b *balancer) route(t *Tables, d *dag, dest topo.Dest) {
 // toll is the price of a link. Squares make one busy link dearer than two half
 // as busy.
 func (b *balancer) toll(e int32) int64 {
+	if b.blind {
+		return 0
+	}
 	l := b.load[e] / hostFlow
 	return l * l
 }

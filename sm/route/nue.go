@@ -41,7 +41,7 @@ func turnPrices(g *topo.Graph) []int64 {
 	if g.Switches()*len(g.Dests) > smallRouting && treeRank(g) == nil {
 		return []int64{0, 4, 64}
 	}
-	return []int64{0, 1, 4, 16, 256}
+	return []int64{0, 1, 2, 4, 16}
 }
 
 // priced returns balanced shortest paths in lanes, or nil when they don't fit.
@@ -56,12 +56,20 @@ func priced(g *topo.Graph, o Options, price int64) *Tables {
 		b.base = newCDG(g)
 		b.base.addLane(anyOrientation(g))
 		b.price = max(1, price*b.meanSquare())
-		for range 3 {
-			b.pass(t, d, fill, true)
-		}
+		b.settle(t, d, fill)
 	}
 	if assignLanes(t, o.lanes(), b.base) > 0 {
 		return nil
 	}
 	return t
+}
+
+// settle makes the passes of a routing whose turns have a price. The first two
+// look at nothing else, so that paths agree on turns before they spread: on a
+// torus they come close to going along one dimension after the other.
+func (b *balancer) settle(t *Tables, d *dag, fill func(*dag, int32)) {
+	for pass := range 5 {
+		b.blind = pass < 2
+		b.pass(t, d, fill, true)
+	}
 }
