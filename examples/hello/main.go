@@ -55,7 +55,8 @@ func main() {
 		Opcode: verbs.OpWrite, Flags: verbs.Signaled, InlineData: []byte("written"),
 		RemoteAddr: b.mr.IOVA() + 1000, RKey: b.mr.RKey(),
 	}))
-	fmt.Printf("%v: %v, first byte there %q\n", a.wait().Opcode, wc.Status, b.mr.Load8(1000))
+	wc = a.wait()
+	fmt.Printf("%v: %v, first byte there %q\n", wc.Opcode, wc.Status, b.mr.Load8(1000))
 }
 
 func must[T any](v T, err error) T {
