@@ -28,7 +28,7 @@ sim: ## the seeded network simulation alone: make sim SEEDS=1000000
 	go test -run "^TestSeeds$$" -timeout 0 ./tests/sim -seeds=$(SEEDS)
 
 .PHONY: bench
-bench: ## benchmarks, with the ratios that README quotes: make bench BENCH=Engine
+bench: ## benchmarks; where two sides are compared, their ratio: make bench BENCH=Engine
 	@scripts/setup.sh bench || true
 	go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m ./...
 
@@ -50,7 +50,7 @@ lint: ## gofmt, vet, staticcheck and shellcheck
 	@! command -v shellcheck >/dev/null || shellcheck $$(git ls-files '*.sh') .ci/run
 
 .PHONY: generate
-generate: ## make the committed generated files again (XDP objects, stringers)
+generate: ## make the committed generated files again (XDP objects, MAD views)
 	@scripts/setup.sh generate
 	go generate ./...
 
