@@ -25,7 +25,7 @@ const (
 	ICRCLen         = 4
 	cnpLen          = 16
 
-	// Port is the UDP destination port of RoCEv2 (Annex A17).
+	// Port is the UDP destination port of RoCEv2 (Annex A17.3.2.2).
 	Port = 4791
 
 	// MaxHeaderLen is the most that stands before a payload: a tagged frame,

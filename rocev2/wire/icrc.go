@@ -7,7 +7,7 @@ import (
 
 var le = binary.LittleEndian
 
-// The ICRC (Annex A17) is the CRC-32 of Ethernet, stored with the low byte
+// The ICRC (Annex A17.3.3) is the CRC-32 of Ethernet, stored with the low byte
 // first, over eight bytes of ones in place of an LRH and then the packet from
 // the IP header to the pad, in which the fields that may change on the way
 // count as ones:

@@ -39,7 +39,7 @@ func gidOf(addr []byte) (g ib.GID) {
 }
 
 // IPHeader returns the IP header, 20 or 40 bytes. A datagram QP puts it at the
-// end of the 40 bytes before a received payload (IBA 11.4.1.2; Annex A17).
+// end of the 40 bytes before a received payload (IBA 11.4.1.2, Annex A17.4.5.2).
 func (p *Packet) IPHeader() []byte { return p.Frame.Frag[0][p.ip : p.bth-UDPLen] }
 
 // HeaderLen returns the bytes of the frame before the payload.
