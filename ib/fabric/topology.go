@@ -2,7 +2,6 @@ package fabric
 
 import (
 	"fmt"
-	"math/rand/v2"
 
 	"github.com/urxe/urxe/ib/mad"
 )
@@ -166,33 +165,4 @@ func torusName(i int, dims []int) string {
 		i /= n
 	}
 	return s
-}
-
-// BuildRandom adds a connected net of switches with degree links each on
-// average, and hosts hosts each.
-func (f *Fabric) BuildRandom(switches, degree, hosts int, seed uint64) error {
-	b, rng := f.builder(), rand.New(rand.NewPCG(seed, 7))
-	hs := b.hosts(switches * hosts)
-	sw := make([]*Node, switches)
-	for i := range sw {
-		sw[i] = b.add(mad.NodeSwitch, 3*degree+hosts, "sw%d", i)
-		for b.err == nil && i > 0 { // A tree first, so that all are reached.
-			if to := sw[rng.IntN(i)]; b.next[to] < 3*degree {
-				b.link(sw[i], to)
-				break
-			}
-		}
-	}
-	for range switches*degree/2 - (switches - 1) {
-		x, y := rng.IntN(switches), rng.IntN(switches)
-		if x != y && b.next[sw[x]] < 3*degree && b.next[sw[y]] < 3*degree {
-			b.link(sw[x], sw[y])
-		}
-	}
-	for i, s := range sw {
-		for h := range hosts {
-			b.link(hs[i*hosts+h], s)
-		}
-	}
-	return b.err
 }
