@@ -23,10 +23,10 @@ type AV struct {
 	SGIDIndex uint8
 	FlowLabel uint32 // 20 bits
 	HopLimit  uint8
-	TClass    uint8
-	SL        uint8
-	Port      uint8
-	Rate      ib.Rate
+	TClass    uint8   // DSCP and ECN
+	SL        uint8   // kept for Query; no packet carries it
+	Port      uint8   // 0 or 1
+	Rate      ib.Rate // kept for Query; nothing limits it
 }
 
 // Attr are the attributes of a QP, as ibv_qp_attr has them.

@@ -118,6 +118,10 @@ var (
 	notReady     = refusal{syndrome: wire.SyndromeRNR}
 )
 
+// flagAccessErr says that a noteReject is about rights: its event is
+// EventQPAccessErr. Such a note has no immediate data.
+const flagAccessErr = flagImm
+
 // handleRequest takes a request packet.
 func (q *QP) handleRequest(p *wire.Packet, b *mem.Batch) wire.Verdict {
 	r := &q.resp
@@ -143,7 +147,7 @@ func (q *QP) handleRequest(p *wire.Packet, b *mem.Batch) wire.Verdict {
 	op.Owner = q
 	op.Note = mem.Note{Code: noteReject, PSN: p.PSN, X: uint32(why.syndrome), N: uint32(why.status), Flags: flagEnd}
 	if why.event == EventQPAccessErr {
-		op.Note.Flags |= flagImm
+		op.Note.Flags |= flagAccessErr
 	}
 	q.dying = true
 	return wire.DropRejected
@@ -377,7 +381,7 @@ func (q *QP) received(n *mem.Note) {
 // commitReject refuses a request, once all before it is done.
 func (q *QP) commitReject(n *mem.Note) {
 	event := EventQPReqErr
-	if n.Flags&flagImm != 0 {
+	if n.Flags&flagAccessErr != 0 {
 		event = EventQPAccessErr
 	}
 	q.resp.recvStatus = WCStatus(n.N)
