@@ -16,8 +16,8 @@ func (w *Worker) find(n ib.QPN) *QP {
 }
 
 // admits checks what concerns the port: whether p may be for q at all. In
-// these cases nothing is answered (facts of IBA 9.6.1: a packet that fails
-// header validation is silently dropped).
+// these cases nothing is answered (IBA 9.6.1: a packet that fails header
+// validation is silently dropped).
 func (q *QP) admits(p *wire.Packet) wire.Verdict {
 	switch s := q.core.State(); {
 	case s != qp.RTR && s != qp.RTS && s != qp.SQD:
@@ -28,7 +28,7 @@ func (q *QP) admits(p *wire.Packet) wire.Verdict {
 		return wire.DropTransport
 	case !p.PKey.Matches(ib.PKeyDefault): // C9-41
 		return wire.DropPKey
-	case !q.template.Matches(p): // Annex A17.9.2: a connection has two addresses
+	case !q.template.Matches(p): // IBA 9.6.1.2.3, Annex A17.4.4.2: a connection has two addresses
 		return wire.DropAddress
 	}
 	return wire.Accepted

@@ -119,7 +119,7 @@ func (w *Worker) Index() int { return w.index }
 
 // Poll runs a Step on the calling goroutine unless another runs one, and renews
 // the poller's lease: while it lives, the worker's goroutine leaves the Link
-// alone (DESIGN decision 8). On a Manual port it does nothing.
+// alone (docs/architecture.md: Who runs Step). On a Manual port it does nothing.
 func (w *Worker) Poll() {
 	if w.port.cfg.Manual {
 		return

@@ -6,7 +6,7 @@ import "fmt"
 // exactly one reason. Each reason has one counter.
 type Verdict uint8
 
-// Verdicts, in the order in which a packet is checked.
+// Verdicts, by who gives them.
 const (
 	Accepted Verdict = iota
 

@@ -60,7 +60,7 @@ func TestImportsPointDown(t *testing.T) {
 		}
 		rule, known := ruleOf(s.dir())
 		if !known {
-			t.Errorf("%s: no rule says what %s may import: add it to mayImport, at its place in DESIGN §1", s.path, s.dir())
+			t.Errorf("%s: no rule says what %s may import: add it to mayImport, at its place in the tree of docs/architecture.md", s.path, s.dir())
 			continue
 		}
 		for _, name := range importsOf(s) {
