@@ -23,7 +23,7 @@ func (e Endpoint) String() string {
 // ConnectOptions are the attributes of a connection. The zero value gives what ibv_rc_pingpong uses, with more READs and
 // atomics in flight, and no rights for the peer.
 type ConnectOptions struct {
-	GIDIndex        int
+	GIDIndex        int    // of this side's GID, in Device.GIDs; at most 255
 	Access          Access // what the peer may do: RemoteWrite, RemoteRead, RemoteAtomic
 	PathMTU         ib.MTU // 0: 1024, or the active MTU when that is less; both sides must agree
 	MaxRdAtomic     uint8  // READs and atomics outstanding at the peer; 0: 16
@@ -32,9 +32,9 @@ type ConnectOptions struct {
 	Timeout         uint8  // for an acknowledgement: 4.096 µs × 2^n; 0: 14, 67 ms
 	RetryCnt        uint8  // 0: 7
 	RNRRetry        uint8  // 0: 7, for ever
-	TClass          uint8
-	SL              uint8
-	FlowLabel       uint32
+	TClass          uint8  // DSCP and ECN of the packets
+	SL              uint8  // kept for Query; no packet carries it
+	FlowLabel       uint32 // 20 bits; of IPv6 packets, and what UDP source ports are made from unless it is 0
 }
 
 func (o *ConnectOptions) defaults(active ib.MTU) {
@@ -91,7 +91,7 @@ func (q *QP) ToRTS(o ConnectOptions) error {
 }
 
 // Connect moves the QP from RESET or INIT to RTS, connected with peer. A peer may send as soon as its own side is in
-// RTS: post receives in INIT (ToInit) when the first message must not wait for them.
+// RTS: post receives in INIT (ToInit) when the first message must not wait for them. Its errors are those of Modify.
 func (q *QP) Connect(peer Endpoint, o ConnectOptions) error {
 	if QPState(q.state.Load()) == StateReset {
 		if err := q.ToInit(o); err != nil {

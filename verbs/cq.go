@@ -71,9 +71,9 @@ func (c *CQ) Depth() int { return c.depth }
 // Channel returns the completion channel, nil when there is none.
 func (c *CQ) Channel() *CompChannel { return c.channel }
 
-// Poll takes up to len(wcs) completions and returns how many it got. It frees their slots in their queues. It doesn't wait. When it finds none it runs the
-// transport on this goroutine, so that a loop of Poll needs no other thread; call it often then, or not for long: the
-// transport goes on by itself 50 µs after the last Poll.
+// Poll takes up to len(wcs) completions, oldest first, and returns how many it got. It frees their slots in their queues.
+// It doesn't wait. When it finds none it runs the transport on this goroutine, so that a loop of Poll needs no other
+// thread; call it often then, or not for long: the transport goes on by itself 50 µs after the last Poll.
 //
 // Poll doesn't allocate.
 func (c *CQ) Poll(wcs []WC) int {

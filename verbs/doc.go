@@ -1,6 +1,6 @@
 // Package verbs is RDMA for Go programs: the objects and operations of ibverbs over a RoCEv2 transport in user space.
-// Its devices are ordinary network interfaces (Open), opened by AF_XDP, and talk to the kernel's rdma_rxe and to RDMA
-// NICs; or pairs in memory (OpenPair), which need neither privileges nor a network.
+// Its devices are ordinary network interfaces (Open), opened by AF_XDP, which talk RoCEv2 as the kernel's rdma_rxe and
+// RDMA NICs do; or pairs in memory (OpenPair), which need neither privileges nor a network.
 //
 // # Objects
 //

@@ -19,7 +19,8 @@ type MROptions struct {
 }
 
 // RegMR registers buf. Peers name its bytes by addresses from MR.IOVA on, or from 0 with the access ZeroBased, and by
-// MR.RKey. Go code and a peer may use the memory at once: see the package's documentation on memory.
+// MR.RKey. Go code and a peer may use the memory at once: see the package's documentation on memory. Its errors wrap
+// ErrInvalid (no bytes, rights that don't go together), ErrLimit or ErrClosed.
 func (p *PD) RegMR(buf []byte, acc Access) (*MR, error) { return p.RegMROpts(buf, acc, MROptions{}) }
 
 // RegMROpts is RegMR with options.

@@ -13,7 +13,7 @@ type PD struct {
 	mrs, qps int // that use it; under dev.mu
 }
 
-// AllocPD makes a protection domain.
+// AllocPD makes a protection domain. Its errors wrap ErrLimit or ErrClosed.
 func (d *Device) AllocPD() (*PD, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -17,6 +17,9 @@ const allFlags = Fence | Signaled | Solicited | Inline
 // is free when it has ended. wrs and the lists it points to may be reused at once; the memory of MRs may not before the
 // completion.
 //
+// Its errors wrap ErrState, ErrQueueFull (the rest may be posted when completions have been polled), ErrClosed, or
+// ErrInvalid for a work request that could never run. Keys, rights and ranges are checked when it runs: see WC.Status.
+//
 // PostSend doesn't wait and doesn't allocate unless it fails.
 func (q *QP) PostSend(wrs ...SendWR) (int, error) {
 	q.sqMu.Lock()
@@ -44,8 +47,8 @@ func (q *QP) PostSend(wrs ...SendWR) (int, error) {
 	return n, err
 }
 
-// PostRecv posts receive work requests in order and returns how many were accepted, as PostSend does. A QP takes them in
-// every state but RESET. Each makes exactly one completion.
+// PostRecv posts receive work requests in order and returns how many were accepted, with the errors of PostSend. A QP takes
+// them in every state but RESET. Each makes exactly one completion, unless the QP is reset or destroyed before.
 func (q *QP) PostRecv(wrs ...RecvWR) (int, error) {
 	q.rqMu.Lock()
 	defer q.rqMu.Unlock()

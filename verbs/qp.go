@@ -13,10 +13,10 @@ import (
 
 // QPInitAttr is what an RC QP is created with.
 type QPInitAttr struct {
-	SendCQ, RecvCQ *CQ  // may be the same
-	Caps           Caps // the zero value stands for DefaultCaps
-	SigAll         bool // every send work request makes a completion
-	Trace          qp.Trace
+	SendCQ, RecvCQ *CQ      // may be the same
+	Caps           Caps     // the zero value stands for DefaultCaps
+	SigAll         bool     // every send work request makes a completion
+	Trace          qp.Trace // told what the QP does and why, within the transport: it must not block, nor call the QP; nil: nobody
 }
 
 // QP is a reliable connected queue pair. All methods may be called by any goroutine.
@@ -41,7 +41,8 @@ type QP struct {
 	errSQFull, errRQFull error // made once: who fills a queue on purpose meets them often
 }
 
-// CreateQP makes an RC QP in RESET.
+// CreateQP makes an RC QP in RESET. Its errors wrap ErrInvalid (a CQ is missing or of another device, Caps beyond
+// DeviceAttr), ErrLimit or ErrClosed.
 func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 	d := p.dev
 	if i.Caps == (Caps{}) {
@@ -133,7 +134,8 @@ func (q *QP) Device() *Device { return q.dev }
 func (q *QP) InitAttr() QPInitAttr { return q.init }
 
 // Modify changes the attributes that mask names, as ibv_modify_qp does. To RESET, all work requests are forgotten
-// without completions, and those that wait in CQs are dropped; to ERR, they are flushed.
+// without completions, and those that wait in CQs are dropped; to ERR, they are flushed. On an error, which wraps
+// ErrInvalid or ErrClosed and says what would be right, nothing has changed.
 func (q *QP) Modify(a QPAttr, mask AttrMask) error {
 	q.modMu.Lock()
 	defer q.modMu.Unlock()
