@@ -54,7 +54,7 @@ func (f *pingpongFlags) register(c *cobra.Command) {
 	p.IntVarP(&f.mtu, "mtu", "m", 1024, "path MTU: 256, 512, 1024, 2048 or 4096")
 	p.IntVarP(&f.RxDepth, "rx-depth", "r", 500, "receives to post at a time")
 	p.IntVarP(&f.Iters, "iters", "n", 1000, "exchanges")
-	p.Uint8VarP(&f.SL, "sl", "l", 0, "service level, 0 to 15")
+	p.Uint8VarP(&f.SL, "sl", "l", 0, "service level, 0 to 15 (no RoCEv2 packet carries it)")
 	p.BoolVarP(&f.Events, "events", "e", false, "sleep on completion events instead of polling")
 	p.IntVarP(&f.GID, "gid-idx", "g", -1, "index of the local GID (default: the first of the peer's kind)")
 	p.Lookup("gid-idx").DefValue = "0" // so that help doesn't show -1

@@ -20,7 +20,8 @@ const MaxSGE = 32
 // WROpcode is the operation of a send work request, numbered as ibv_wr_opcode.
 type WROpcode uint8
 
-// The operations.
+// The operations. Those of ibverbs from 7 on (invalidate, bind) are not offered,
+// and request.responds and sendWCOpcodes count on that.
 const (
 	WRWrite       WROpcode = 0
 	WRWriteImm    WROpcode = 1
