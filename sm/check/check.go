@@ -2,7 +2,9 @@ package check
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/sm/topo"
@@ -71,7 +73,7 @@ type State struct {
 	base  []int32  // by switch: where its ports begin
 	load  []int64  // by port: host paths that leave by it
 	mat   []int32  // by switch: where its matrix begins
-	dep   []uint32 // by switch, input port, output port and lane: how many paths' trees turn so
+	dep   []uint16 // by switch, input port, output port and lane: how many LIDs' trees turn so
 	paths int64
 	hops  int64
 	lost  map[ib.LID][]int32 // by LID: switches that should reach it and don't
@@ -92,8 +94,24 @@ func Run(t Tables) *Report {
 	return r
 }
 
-// New checks all paths, and returns what Update needs as well.
+// New checks all paths, and returns what Update needs as well. Large subnets
+// are checked on several processors at once; the result is the same.
 func New(t Tables) (*State, *Report) {
+	s := newState(t)
+	parts := 1
+	if t.Graph.Switches()*len(t.Graph.Dests) >= manyEntries {
+		parts = min(runtime.GOMAXPROCS(0), mostParts)
+	}
+	s.columns(parts)
+	return s, s.report()
+}
+
+const (
+	manyEntries = 1 << 20
+	mostParts   = 4
+)
+
+func newState(t Tables) *State {
 	n := t.Graph.Switches()
 	s := &State{
 		t: t, g: t.Graph, lanes: max(1, t.Lanes), lost: map[ib.LID][]int32{},
@@ -107,11 +125,47 @@ func New(t Tables) (*State, *Report) {
 		cells += p * p
 	}
 	s.load = make([]int64, ports)
-	s.dep = make([]uint32, int(cells)*s.lanes)
-	for _, d := range s.g.Dests {
-		s.column(d, 1)
+	s.dep = make([]uint16, int(cells)*s.lanes)
+	return s
+}
+
+// columns counts all LIDs, each part of them by a state of its own.
+func (s *State) columns(parts int) {
+	others := make([]*State, parts)
+	var wg sync.WaitGroup
+	dests := s.g.Dests
+	for i := range parts {
+		o := s
+		if i > 0 {
+			o = newState(s.t)
+		}
+		others[i] = o
+		part := dests[i*len(dests)/parts : (i+1)*len(dests)/parts]
+		wg.Go(func() {
+			for _, d := range part {
+				o.column(d, 1)
+			}
+		})
 	}
-	return s, s.report()
+	wg.Wait()
+	for _, o := range others[1:] {
+		s.merge(o)
+	}
+}
+
+// merge adds what another state counted of other LIDs.
+func (s *State) merge(o *State) {
+	s.paths += o.paths
+	s.hops += o.hops
+	for i, l := range o.load {
+		s.load[i] += l
+	}
+	for i, d := range o.dep {
+		s.dep[i] += d
+	}
+	for lid, switches := range o.lost {
+		s.lost[lid] = switches
+	}
 }
 
 // Update checks tables that differ from those of s in the routes to some LIDs

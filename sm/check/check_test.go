@@ -76,3 +76,22 @@ func TestLoadsAndHops(t *testing.T) {
 		t.Errorf("%d hops, load %d: want 2 and 0", r.Hops, r.MaxLoad)
 	}
 }
+
+// TestPartsAgree: the work may be split in any way.
+func TestPartsAgree(t *testing.T) {
+	n, err := topotest.Load("../testdata/random20.net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := n.Graph()
+	tables := Tables{Graph: g, LFT: clockwise(g), Lane: func(a, b int32) uint8 { return uint8(a+b) % 2 }, Lanes: 2}
+	whole := newState(tables)
+	whole.columns(1)
+	for _, parts := range []int{2, 3, 7, 100} {
+		s := newState(tables)
+		s.columns(parts)
+		if a, b := whole.report().String(), s.report().String(); a != b {
+			t.Errorf("%d parts: %s, want %s", parts, b, a)
+		}
+	}
+}

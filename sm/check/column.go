@@ -114,7 +114,7 @@ func (s *State) turn(sw int32, in, out uint8, mask uint16, sign int64) {
 	at := s.cell(sw, in, out)
 	for lane := 0; mask != 0; lane++ {
 		if mask&1 != 0 {
-			s.dep[at+lane] += uint32(sign)
+			s.dep[at+lane] += uint16(sign)
 		}
 		mask >>= 1
 	}

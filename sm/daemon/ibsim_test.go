@@ -142,8 +142,13 @@ func TestTools(t *testing.T) {
 		{`0: 0xffff`, []string{"smpquery", "pkeys", "1"}},
 		{`LinkState:\.+Active`, []string{"smpquery", "portinfo", "2", "1"}},
 	} {
-		out, _ := s.Tool("h5", c.args[0], c.args[1:]...)
-		if !regexp.MustCompile(c.want).MatchString(out) {
+		want, out := regexp.MustCompile(c.want), ""
+		for range 3 { // the preload library sends nothing again
+			if out, _ = s.Tool("h5", c.args[0], c.args[1:]...); want.MatchString(out) {
+				break
+			}
+		}
+		if !want.MatchString(out) {
 			t.Errorf("%v does not show %s:\n%s", c.args, c.want, out)
 		}
 	}

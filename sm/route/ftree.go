@@ -3,6 +3,7 @@ package route
 import (
 	"errors"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/sm/topo"
 )
 
@@ -32,6 +33,7 @@ func ftree(g *topo.Graph, o Options) (*Tables, error) {
 			f.route(g.Dests[i])
 		}
 	}
+	f.flush()
 	detour(t, f.o)
 	return t, nil
 }
@@ -49,18 +51,26 @@ type ftreeRouter struct {
 	layer []int32 // breadth-first search: this layer and the next
 	next  []int32
 	found []int32 // by switch: the link it would climb by
+
+	// Tables of large subnets are far apart in memory, so the entries of a block
+	// of LIDs are gathered by switch first.
+	block   int      // the LIDs gathered are those of this block
+	pending []ib.LID // which of them
+	entries []uint8  // by switch and place in the block
 }
 
 func (f *ftreeRouter) alloc() {
 	n := f.g.Switches()
 	f.down, f.used = make([]int32, f.g.Links()), make([]int64, f.g.Links())
 	f.hops, f.found = make([]int32, n), make([]int32, n)
+	f.entries = make([]uint8, n*BlockSize)
 	for i := range f.found {
 		f.found[i] = topo.None
 	}
 }
 
 func (f *ftreeRouter) route(d topo.Dest) {
+	f.open(d)
 	for i := range f.hops {
 		f.hops[i] = -1
 	}
@@ -71,6 +81,29 @@ func (f *ftreeRouter) route(d topo.Dest) {
 		f.climbTo(s, d)
 	}
 	f.climbRest(d)
+}
+
+// open makes room for the entries of a LID.
+func (f *ftreeRouter) open(d topo.Dest) {
+	if b := int(d.LID) / BlockSize; b != f.block {
+		f.flush()
+		f.block = b
+	}
+	f.pending = append(f.pending, d.LID)
+	for i := int(d.LID) % BlockSize; i < len(f.entries); i += BlockSize {
+		f.entries[i] = NoPort
+	}
+	f.entries[int(d.Switch)*BlockSize+int(d.LID)%BlockSize] = d.Port
+}
+
+// flush writes what was gathered into the tables.
+func (f *ftreeRouter) flush() {
+	for s, table := range f.t.LFT {
+		for _, l := range f.pending {
+			table[l] = f.entries[s*BlockSize+int(l)%BlockSize]
+		}
+	}
+	f.pending = f.pending[:0]
 }
 
 // trunk picks the chain of switches above d and routes each down to the one
@@ -103,7 +136,7 @@ func (f *ftreeRouter) leastDown(s int32) int32 {
 }
 
 func (f *ftreeRouter) set(s int32, d topo.Dest, link int32) {
-	f.t.LFT[s][d.LID] = f.g.Port[link]
+	f.entries[int(s)*BlockSize+int(d.LID)%BlockSize] = f.g.Port[link]
 	f.hops[s] = f.hops[f.g.To[link]] + 1
 }
 

@@ -104,6 +104,7 @@ type repairer struct {
 	turns *check.Turns
 	own   []bool // by switch: its table is a copy, and may be written
 	found []bool
+	order []int32 // switches with a way to the LID in hand, nearest first
 	queue []int32
 }
 
@@ -160,22 +161,47 @@ func (r *repairer) fill(sw int32) {
 	}
 }
 
-// tree keeps each switch on its old way if that is one of those there are now.
+// tree keeps each switch on its old way if that is one of those there are now,
+// and gives the others the best of them.
 func (r *repairer) tree(dest topo.Dest) {
 	clear(r.found)
 	r.b.cost[dest.Switch], r.b.pick[dest.Switch] = 0, topo.None
 	r.found[dest.Switch] = true
+	r.order = append(r.order[:0], dest.Switch)
 	for _, s := range r.d.order[1:] {
-		r.found[s] = true
-		e := r.g.Link(s, r.old.LFT[s][dest.LID])
-		if e != topo.None && slices.Contains(r.d.links(s), e) {
+		if e := r.way(s, dest); e != topo.None {
 			r.b.pick[s], r.b.cost[s] = e, r.b.cost[r.g.To[e]]+r.b.toll(e)
-			continue
+			r.found[s] = true
+			r.order = append(r.order, s)
 		}
-		r.b.pick[s], r.b.cost[s] = r.b.choose(r.d.links(s), int(dest.LID)+int(s))
-		r.set(s, dest.LID, r.g.Port[r.b.pick[s]])
 	}
-	r.b.add(r.d, dest, 1)
+	r.b.addTree(r.order, r.b.pick, dest, 1)
+}
+
+// way enters a way from s into the table and returns its link, or topo.None
+// when all would close a cycle, which cannot happen under an orientation.
+func (r *repairer) way(s int32, dest topo.Dest) int32 {
+	links := r.d.links(s)
+	if e := r.g.Link(s, r.old.LFT[s][dest.LID]); e != topo.None && slices.Contains(links, e) && r.suits(e, dest) {
+		return e
+	}
+	if e, _ := r.b.choose(links, int(dest.LID)+int(s)); r.suits(e, dest) {
+		return e
+	}
+	for _, e := range links {
+		if r.suits(e, dest) {
+			return e
+		}
+	}
+	return topo.None
+}
+
+func (r *repairer) suits(e int32, dest topo.Dest) bool {
+	if r.o == nil {
+		return r.take(e, dest)
+	}
+	r.set(r.g.From[e], dest.LID, r.g.Port[e])
+	return true
 }
 
 // rest routes the switches that the orientation leaves out: by their old way
