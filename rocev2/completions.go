@@ -78,7 +78,7 @@ func (w *Worker) publish() {
 	}
 }
 
-// failOverrun moves the QPs to ERR whose CQ had no room (IBA 11.6.3.1).
+// failOverrun moves the QPs to ERR whose CQ had no room (IBA 11.6.3.2).
 func (w *Worker) failOverrun() {
 	for q := range w.qps {
 		if !q.sendCQ.overrun && !q.recvCQ.overrun || q.core.State() == qp.Err {

@@ -74,6 +74,9 @@ func (q *QP) ToInit(o ConnectOptions) error {
 
 // ToRTR moves the QP from INIT to RTR, where it answers its peer.
 func (q *QP) ToRTR(peer Endpoint, o ConnectOptions) error {
+	if o.GIDIndex < 0 || o.GIDIndex > 255 {
+		return q.errorf("connect: %w: GID index %d (allowed: 0 to 255)", ErrInvalid, o.GIDIndex)
+	}
 	o.defaults(q.dev.engine.ActiveMTU())
 	return q.Modify(QPAttr{
 		State: StateRTR, PathMTU: o.PathMTU, DestQPN: peer.QPN, RQPSN: peer.PSN,

@@ -15,7 +15,7 @@ type EventType uint8
 // The events that a device raises.
 const (
 	EventCQErr       EventType = 0  // the CQ overran; its QPs are in ERR
-	EventQPFatal     EventType = 1  // a send work request failed, or a CQ overran: the QP is in ERR
+	EventQPFatal     EventType = 1  // an error that no completion tells, such as a CQ that overran: the QP is in ERR
 	EventQPReqErr    EventType = 2  // the peer sent an invalid request
 	EventQPAccessErr EventType = 3  // the peer sent a request that its rkey or range doesn't allow
 	EventCommEst     EventType = 4  // the first packet came while the QP was in RTR

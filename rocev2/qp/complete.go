@@ -70,12 +70,12 @@ func (q *QP) checkFailed() {
 	}
 }
 
-// failOldest completes the oldest request with an error and ends the QP.
+// failOldest completes the oldest request with an error and ends the QP. The
+// completion tells of it: events are for errors that have none (IBA 11.6.3.2).
 func (q *QP) failOldest(status WCStatus) {
 	if q.req.oldest != q.req.tail {
 		q.completeRequest(status)
 	}
-	q.cfg.Host.Notify(q, EventQPFatal)
 	q.enterErr(false)
 }
 
@@ -109,7 +109,7 @@ func (q *QP) enterErr(closing bool) {
 }
 
 // flush completes every work request, taken or not, with WRFlushErr: each gets
-// one completion, in the order of posting (IBA 10.3.1.8).
+// one completion, in the order of posting (IBA 10.3.1.7).
 func (q *QP) flush() {
 	r := &q.req
 	for r.oldest != r.tail {

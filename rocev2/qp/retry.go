@@ -66,7 +66,7 @@ func (q *QP) handleRNR(code uint8, now clock.Time, b *mem.Batch) wire.Verdict {
 		return wire.DropDuplicate
 	}
 	q.cfg.Counters.RcvdRNRErr++
-	if q.attr.RNRRetry != 7 { // 7 retries for ever (C9-221)
+	if q.attr.RNRRetry != 7 { // 7 retries for ever (IBA 9.7.5.2.8)
 		if r.rnrRetries == 0 {
 			q.cfg.Counters.RNRRetryExceeded++
 			q.fail(RNRRetryExcErr, b)

@@ -140,7 +140,7 @@ func TestSyndromes(t *testing.T) {
 		r.asks(func(*qp.Attr) {})
 		want := silent(wire.DropUnexpected, qp.RTS) // reserved
 		end := func(status qp.WCStatus) outcome {
-			return outcome{Verdict: wire.Accepted, State: qp.Err, Events: []qp.Event{qp.EventQPFatal},
+			return outcome{Verdict: wire.Accepted, State: qp.Err,
 				WC: []qp.Completion{wc(requestID, qp.WCSend, status)}}
 		}
 		switch {
@@ -245,7 +245,7 @@ func TestMTUMismatch(t *testing.T) {
 		o = r.deliver(v.response(0x0d, 0, aeth(0x1f, 1), pattern(c.theirs.Bytes())).bytes(), nil)
 		w := wc(2, qp.WCRead, qp.BadRespErr)
 		w.ByteLen = 3000
-		r.want("READ response", o, outcome{Verdict: wire.DropUnexpected, State: qp.Err, Events: []qp.Event{qp.EventQPFatal}, WC: []qp.Completion{w}})
+		r.want("READ response", o, outcome{Verdict: wire.DropUnexpected, State: qp.Err, WC: []qp.Completion{w}})
 	}
 }
 

@@ -287,7 +287,7 @@ func (x *cell) expectResponse() (outcome, func([]byte)) {
 	case x.op == 0x0d && x.scene == reading && x.payload() == x.r.mtu.Bytes():
 		return outcome{Verdict: wire.Accepted, State: x.state}, x.lands(localOff)
 	}
-	return outcome{Verdict: wire.DropUnexpected, State: qp.Err, Events: []qp.Event{qp.EventQPFatal}, WC: []qp.Completion{
+	return outcome{Verdict: wire.DropUnexpected, State: qp.Err, WC: []qp.Completion{
 		x.request(qp.BadRespErr), wc(1, qp.WCRecv, qp.WRFlushErr), wc(2, qp.WCRecv, qp.WRFlushErr)}}, nil
 }
 

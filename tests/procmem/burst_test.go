@@ -89,7 +89,7 @@ func writeBurst(t *testing.T, before bool, shift int) {
 	l.wantNAK(k, wire.NakRemoteAccess, psn(bad), 1)
 	k.here.wantStatuses("requests", k.here.sends.got, qp.Success, qp.RemAccessErr, qp.WRFlushErr)
 	k.there.wantStatuses("receives", k.there.recvs.got, qp.WRFlushErr)
-	k.here.wantEvents(qp.EventQPFatal)
+	k.here.wantEvents()
 	k.there.wantEvents(qp.EventQPAccessErr)
 	k.wantStates(qp.Err)
 	c.wantBytes("before the burst's place", 0, untouched(shift))
@@ -240,7 +240,7 @@ func TestGatherBurst(t *testing.T) {
 			c.unmap(3, 1)
 			l.settle()
 			k.there.wantStatuses("requests", k.there.sends.got, qp.Success, qp.LocProtErr, qp.WRFlushErr)
-			k.there.wantEvents(qp.EventQPFatal)
+			k.there.wantEvents()
 			if s := k.there.Query().State; s != qp.Err {
 				t.Fatalf("state %v", s)
 			}
@@ -277,7 +277,7 @@ func TestReadIntoNothing(t *testing.T) {
 	c.unmap(2, 1)
 	l.settle()
 	k.there.wantStatuses("READs", k.there.sends.got, qp.LocProtErr, qp.WRFlushErr)
-	k.there.wantEvents(qp.EventQPFatal)
+	k.there.wantEvents()
 	c.wantBytes("what came before", 0, data[:2*page])
 	c.wantBytes("what lies behind", 3*page, untouched(page))
 	c.wantBytes("the other READ's place", 10*page, untouched(page))
