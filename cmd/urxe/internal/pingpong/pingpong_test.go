@@ -75,7 +75,7 @@ var output = regexp.MustCompile(`^  local address:  LID 0x0000, QPN 0x[0-9a-f]{6
 $`)
 
 func TestGames(t *testing.T) {
-	base := Options{Size: 4096, MTU: ib.MTU1024, RxDepth: 500, Iters: 300, GID: -1}
+	base := Options{Size: 4096, MTU: ib.MTU1024, RxDepth: 50, Iters: 120, GID: -1}
 	for name, change := range map[string]func(*Options){
 		"default":         func(*Options) {},
 		"events":          func(o *Options) { o.Events = true },
