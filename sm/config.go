@@ -55,6 +55,9 @@ type Config struct {
 
 	// Report is called for everything an operator should see; nil is silence.
 	Report func(Event)
+	// StoodBy is called when another subnet manager turns out to be master; nil
+	// is nobody.
+	StoodBy func()
 	// Changed is called with each new snapshot; nil is nobody.
 	Changed func(*subnet.Snapshot)
 }
@@ -90,6 +93,9 @@ func (c *Config) fill() {
 	c.LIDs = or(c.LIDs, &lid.Table{})
 	if c.Report == nil {
 		c.Report = func(Event) {}
+	}
+	if c.StoodBy == nil {
+		c.StoodBy = func() {}
 	}
 	if c.Changed == nil {
 		c.Changed = func(*subnet.Snapshot) {}

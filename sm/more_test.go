@@ -1,6 +1,7 @@
 package sm
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -172,6 +173,63 @@ func TestDuplicateLIDs(t *testing.T) {
 	b.m.Sweep(b.now)
 	b.sweep()
 	b.up()
+}
+
+// TestGUIDClash: two nodes of one GUID are named, and keep the subnet from being
+// called up; the others work.
+func TestGUIDClash(t *testing.T) {
+	f := fabric.New(fabric.Defaults{})
+	sw, err := f.Add(fabric.NodeSpec{ID: "sw", Type: mad.NodeSwitch, Ports: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, guid := range []ib.GUID{0x10, 0x20, 0x20} {
+		n, err := f.Add(fabric.NodeSpec{ID: fmt.Sprintf("h%d", i), Type: mad.NodeCA, Ports: 1, GUID: guid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Link(n, 1, sw, i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := newBed(t, f, "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	if !b.said("is in the subnet twice") || b.said("SUBNET UP") {
+		t.Errorf("missing: %q", b.snap.Missing)
+	}
+}
+
+// TestClientsRegisterAgain: a new master tells the ports that can be told.
+func TestClientsRegisterAgain(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		f := load(t, "ft32")
+		b := newBed(t, f, "h0", Config{NoReregister: off})
+		told := 0
+		for step := 0; step < 10000 && (b.m.sweeps == 0 || !b.m.Idle()); step++ {
+			var p mad.Packet
+			for b.m.Next(&p, b.now) {
+				if m := p.MAD(); m.Method() == mad.MethodSet && m.Attribute() == mad.AttrPortInfo && mad.PortInfo(m.Data()).ClientReregister() {
+					told++
+				}
+				if err := b.end.Inject(&p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			in := b.inbox
+			b.inbox = nil
+			for i := range in {
+				b.m.Handle(&in[i], b.now)
+			}
+			if step == 0 {
+				b.m.Start(b.now)
+			}
+		}
+		caps := f.Node("h5").Info(1).CapabilityMask()&mad.CapClientReregistration != 0
+		if want := caps && !off; (told >= 32) != want {
+			t.Errorf("NoReregister %v: %d ports told; they can be told: %v", off, told, caps)
+		}
+	}
 }
 
 // pair runs two managers on one fabric in the same time.

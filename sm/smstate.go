@@ -132,6 +132,7 @@ func (m *Manager) standBy(o other, now clock.Time) {
 	m.others = []other{o}
 	m.polls = 0
 	m.deadline = now.Add(pollInterval)
+	m.cfg.StoodBy()
 }
 
 // poll asks the master whether it lives.

@@ -24,6 +24,9 @@ const logRouting = 0x40
 // ErrIncomplete is what a single sweep returns when something was missing.
 var ErrIncomplete = errors.New("the subnet is incomplete")
 
+// ErrStandby is what it returns when another subnet manager is master.
+var ErrStandby = errors.New("another subnet manager is master of the subnet")
+
 type daemon struct {
 	o      *Options
 	log    *oslog.Log
@@ -31,6 +34,7 @@ type daemon struct {
 	port   mad.Port
 	runner *sm.Runner
 	stop   context.CancelFunc
+	stood  bool // another subnet manager is master
 
 	mu   sync.Mutex
 	last *subnet.Snapshot
@@ -75,7 +79,7 @@ func (d *daemon) prepare() (err error) {
 	if err != nil {
 		return errors.Join(err, d.port.Close())
 	}
-	d.cfg.Report, d.cfg.Changed = d.log.Event, d.changed
+	d.cfg.Report, d.cfg.Changed, d.cfg.StoodBy = d.log.Event, d.changed, d.stoodBy
 	d.say("%s port %d, GUID %v", local.Device, local.Port, local.GUID)
 	d.runner = sm.NewRunner(d.port, sm.New(d.cfg, local), d.general)
 	return nil
@@ -97,10 +101,29 @@ func (d *daemon) run(ctx context.Context) error {
 	wg.Wait()
 	d.writeLast()
 	d.log.Event(sm.Event{Level: sm.LevelSys, Where: "stop", Text: "Exiting SM"})
-	if err == nil && d.o.Once && len(d.last.Missing) > 0 {
-		err = ErrIncomplete
+	if err != nil || !d.o.Once {
+		return err
 	}
-	return err
+	return d.verdict()
+}
+
+// verdict is how a single sweep ended.
+func (d *daemon) verdict() error {
+	switch {
+	case d.stood:
+		return ErrStandby
+	case d.last == nil:
+		return errors.New("ended before the sweep did")
+	case len(d.last.Missing) > 0:
+		return ErrIncomplete
+	}
+	return nil
+}
+
+func (d *daemon) stoodBy() {
+	if d.stood = true; d.o.Once {
+		d.stop()
+	}
 }
 
 func (d *daemon) say(format string, args ...any) {
@@ -198,6 +221,6 @@ func (d *daemon) reload(ctx context.Context) {
 		return
 	}
 	d.say("configuration read again")
-	cfg.LIDs, cfg.Report, cfg.Changed = d.cfg.LIDs, d.cfg.Report, d.cfg.Changed
+	cfg.LIDs, cfg.Report, cfg.Changed, cfg.StoodBy = d.cfg.LIDs, d.cfg.Report, d.cfg.Changed, d.cfg.StoodBy
 	_ = d.runner.Do(ctx, func(m *sm.Manager, now clock.Time) { m.Reconfigure(cfg, now) })
 }

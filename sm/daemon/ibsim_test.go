@@ -248,6 +248,14 @@ func TestHandOver(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "osm.log")
 	p := s.Background("h9", "opensm", "-f", log, "-e", "-d2", "-p", "5")
 	defer p.Kill()
+	defer func() {
+		o := options(t, s)
+		t.Setenv("SIM_HOST", "h20")
+		o.Once = true
+		if err := Run(context.Background(), o); !errors.Is(err, ErrStandby) {
+			t.Errorf("a single sweep beside a master: %v", err)
+		}
+	}()
 	await(t, log, "Entering MASTER state", 1)
 	await(t, o.LogFile, "Entering STANDBY state", 1)
 	await(t, log, "SUBNET UP", 1)
