@@ -105,7 +105,7 @@ func TestRNR(t *testing.T) {
 				continue
 			}
 			r.want("the last RNR NAK", r.deliver(rnr, nil), outcome{Verdict: wire.Accepted, State: qp.Err,
-				Events: []qp.Event{qp.EventQPFatal}, WC: []qp.Completion{wc(requestID, qp.WCSend, qp.RNRRetryExcErr)}})
+				WC: []qp.Completion{wc(requestID, qp.WCSend, qp.RNRRetryExcErr)}})
 		}
 	}
 }
