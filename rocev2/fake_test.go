@@ -44,6 +44,8 @@ func (f *fakeCore) setDeadline(t clock.Time) { f.when.Store(int64(t)) }
 func (f *fakeCore) planned() int             { return int(f.plans.Load()) }
 func (f *fakeCore) expired() int             { return int(f.expiries.Load()) }
 
+func (f *fakeCore) HoldAcks(bool) {}
+
 func (f *fakeCore) Handle(*wire.Packet, clock.Time, *mem.Batch) wire.Verdict {
 	return wire.Accepted
 }

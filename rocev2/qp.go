@@ -22,6 +22,7 @@ type machine interface {
 	Plan(now clock.Time, p *qp.TxPacket, b *mem.Batch) bool
 	FrameRoom() int
 	OnlyAcks(now clock.Time) bool
+	HoldAcks(bool)
 	Deadline() clock.Time
 	Expire(now clock.Time)
 }
@@ -54,11 +55,13 @@ type QP struct {
 	sendCQ, recvCQ *cqBurst
 	template       wire.Template // of packets to the peer; also says what the peer's look like
 	path           path
-	side           uint8 // by which packets leave
-	where          uint8 // idle, isReady or isWaiting
-	patient        bool  // an acknowledgement may still wait a Step
-	next, prev     *QP   // in the list of where
-	timer          int   // index in the worker's timers
+	side           uint8      // by which packets leave
+	where          uint8      // idle, isReady or isWaiting
+	fresh          bool       // packets came since an acknowledgement began to wait
+	quiet          uint8      // Steps since anything came or was sent, while an acknowledgement waits
+	waiting        clock.Time // since when an acknowledgement waits; 0: none does
+	next, prev     *QP        // in the list of where
+	timer          int        // index in the worker's timers
 
 	rung     atomic.Bool // it is among the doorbells
 	nextRung *QP
@@ -109,6 +112,9 @@ func (q *QP) modify(a *qp.Attr, mask qp.AttrMask, k pair, h hop) error {
 	if q.dead.Load() {
 		return errDestroyed
 	}
+	if mask&qp.AttrState != 0 && (a.State == qp.Reset || a.State == qp.Err) && !q.worker.closed.Load() {
+		q.worker.sayAcks(q)
+	}
 	if err := q.core.Modify(a, mask, clock.Now()); err != nil {
 		return err
 	}
@@ -145,35 +151,29 @@ func (q *QP) Kick() {
 
 // Destroy returns when nothing refers to the QP any more. No completion is
 // delivered afterwards.
-func (q *QP) Destroy() {
-	if !q.dead.CompareAndSwap(false, true) {
+func (q *QP) Destroy() { q.worker.control(q.destroy) }
+
+// destroy runs under the token: so no memory operation, planned packet or
+// completion of the QP is under way.
+func (q *QP) destroy() {
+	if q.dead.Load() {
 		return
 	}
 	w := q.worker
-	w.port.qps.Delete(uint32(q.number))
-	// Under the token no Step runs, so that no memory operation, planned packet
-	// or completion of the QP is under way.
-	w.control(func() {
-		q.settle()
-		w.deactivate(q)
-		w.timers.remove(q)
-		if w.last == q {
-			w.last = nil
-		}
-		delete(w.qps, q)
-		w.load.Add(-1)
-		w.detach(q.sendCQ)
-		w.detach(q.recvCQ)
-	})
-}
-
-// settle sends what q owes its peer: a program that has polled a receive may end
-// the QP at once, while the acknowledgement still waits for company. The caller
-// holds the token.
-func (q *QP) settle() {
-	if w := q.worker; q.where != idle && !w.closed.Load() {
-		w.step(clock.Now())
+	if !w.closed.Load() {
+		w.sayAcks(q)
 	}
+	q.dead.Store(true)
+	w.port.qps.Delete(uint32(q.number))
+	w.deactivate(q)
+	w.timers.remove(q)
+	if w.last == q {
+		w.last = nil
+	}
+	delete(w.qps, q)
+	w.load.Add(-1)
+	w.detach(q.sendCQ)
+	w.detach(q.recvCQ)
 }
 
 // Complete implements qp.Host.

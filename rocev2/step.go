@@ -104,6 +104,7 @@ func (w *Worker) deliver(q *QP, p *wire.Packet, now clock.Time) wire.Verdict {
 	if w.batch.Immediate() {
 		w.batch.Run()
 	}
+	q.fresh = true
 	w.activate(q)
 	return v
 }
@@ -128,7 +129,6 @@ func (w *Worker) activate(q *QP) {
 		return
 	}
 	q.where = isReady
-	q.patient = true
 	w.sides[q.side].ready.push(q)
 }
 
@@ -164,11 +164,12 @@ func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
 
 // turn lets q send up to n packets, and puts it where it belongs then.
 func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
-	if w.mayWait(q, now) {
-		w.wait(s, q, now)
-		return 0
-	}
+	q.core.HoldAcks(w.ackMayWait(q, now, ackTime))
 	for sent < n {
+		if w.mustWait(q, now, sent) {
+			w.wait(s, q, now)
+			return sent
+		}
 		if w.batch.Free() < qp.PlanOps {
 			w.dispatch()
 		}
@@ -180,6 +181,7 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 		slot.pkt.Frame = w.spare.frame.Frame
 		if !q.core.Plan(now, &slot.pkt, w.batch) {
 			w.deactivate(q)
+			q.waiting = 0 // nothing is owed any more
 			w.timers.set(q, q.core.Deadline())
 			return sent
 		}

@@ -325,5 +325,8 @@ func (w *Worker) stop() {
 	}
 	w.token.Lock() // until a poller's Step is over
 	defer w.token.Unlock()
+	for q := range w.qps {
+		w.sayAcks(q)
+	}
 	w.batch.Close()
 }

@@ -106,36 +106,57 @@ func TestTimersOfManyQPs(t *testing.T) {
 	}
 }
 
-// An acknowledgement waits one Step while a poller's lease lives; otherwise none.
-func TestAcknowledgementWaitsOneStep(t *testing.T) {
+// An acknowledgement waits while a poller's lease lives and something goes on;
+// otherwise it is sent.
+func TestAcknowledgementsWait(t *testing.T) {
 	a, _ := newPorts(t, true, 1, PairOptions{})
 	q := newFakes(t, a, 1, gid("10.0.0.2"))[0]
 	w := a.Workers()[0]
 	w.Step(1)
 	q.onlyAcks = true
-	for _, c := range []struct {
-		rest   uint32
-		leased clock.Time
-		waits  bool
-	}{{standby, 1000, true}, {standby, 50, false}, {asleep, 1000, true}, {awake, 1000, true}, {awake, 0, false}} {
-		w.rest.Store(c.rest)
-		w.leased.Store(int64(c.leased))
-		before := q.planned()
-		q.owed.Store(1)
-		q.Doorbell()
-		w.Step(100)
-		if waited := q.planned() == before; waited != c.waits {
-			t.Errorf("rest %d, lease until %d: waited %v, want %v", c.rest, c.leased, waited, c.waits)
+	now := clock.Time(1000)
+	// step says whether packets came, and the lease lives; it returns whether the
+	// acknowledgement was sent.
+	step := func(fresh, lease bool, after time.Duration) bool {
+		now = now.Add(after)
+		w.leased.Store(0)
+		if lease {
+			w.leased.Store(int64(now) + 1)
 		}
-		if c.waits && w.Deadline() > 100 {
+		q.owed.Store(1)
+		q.QP.fresh = q.QP.fresh || fresh
+		q.Doorbell()
+		before := q.planned()
+		w.Step(now)
+		if q.planned() == before && w.Deadline() > now {
 			t.Errorf("a waiting acknowledgement leaves the deadline at %d", w.Deadline())
 		}
-		w.Step(101)
-		if q.planned() != before+1 {
-			t.Errorf("rest %d: %d packets after two Steps, want 1", c.rest, q.planned()-before)
+		return q.planned() != before
+	}
+	const us = time.Microsecond
+	for i, c := range []struct {
+		fresh, lease bool
+		after        time.Duration
+		sent         bool
+	}{
+		{true, false, 0, true}, // no one polls
+		{true, true, 0, false}, {false, true, us, false}, {false, true, us, false}, {false, true, us, false}, {false, true, us, false},
+		{false, true, us, true}, // nothing goes on
+		{true, true, 0, false}, {false, true, us, false}, {true, true, us, false}, {false, true, us, false}, {false, true, us, false},
+		{false, true, ackTime, true}, // long enough
+		{true, true, 0, false},
+		{true, true, ackTime, false}, // an answer may come
+		{true, true, ackTime, true},  // it doesn't
+		{true, true, 0, false},
+		{true, false, us, true}, // the lease is over
+	} {
+		if sent := step(c.fresh, c.lease, c.after); sent != c.sent {
+			t.Errorf("step %d: the acknowledgement was sent: %v, want %v", i, sent, c.sent)
+		}
+		if c.sent {
+			w.Step(now)
 		}
 	}
-	w.rest.Store(awake)
 }
 
 // spyLink keeps the goroutine's Waits.
@@ -330,6 +351,38 @@ func TestStandby(t *testing.T) {
 	})
 }
 
+// An acknowledgement that waits is sent before its QP ends.
+func TestWaitingAcknowledgementsAreSentAtTheEnd(t *testing.T) {
+	for name, end := range map[string]func(*Port, *endpoint) error{
+		"destroy": func(_ *Port, y *endpoint) error { y.Destroy(); return nil },
+		"reset":   func(_ *Port, y *endpoint) error { return y.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState) },
+		"err":     func(_ *Port, y *endpoint) error { return y.Modify(&qp.Attr{State: qp.Err}, qp.AttrState) },
+		"close":   func(b *Port, _ *endpoint) error { return b.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newPorts(t, true, 1, PairOptions{})
+			x, y := newEndpoint(t, a, 100, 4), newEndpoint(t, b, 100, 4)
+			join(t, x, y, ib.MTU1024)
+			y.recv(1, 0, 8)
+			now := settle(t, 1, nil, a, b)
+			x.send(2, 0, 8)
+			x.Worker().Step(now)
+			y.Worker().leased.Store(int64(now) + 1)
+			y.Worker().Step(now)
+			wantCompletions(t, &y.cq, 1)
+			x.Worker().Step(now)
+			if x.cq.len() != 0 {
+				t.Fatal("the acknowledgement did not wait")
+			}
+			if err := end(b, y); err != nil {
+				t.Fatal(err)
+			}
+			x.Worker().Step(now)
+			wantCompletions(t, &x.cq, 2)
+		})
+	}
+}
+
 // An acknowledgement that waited long, as the program had other things to do,
 // keeps the next ones from waiting.
 func TestAcknowledgementsStopWaiting(t *testing.T) {
@@ -343,6 +396,7 @@ func TestAcknowledgementsStopWaiting(t *testing.T) {
 		before := q.planned()
 		q.owed.Store(1)
 		q.Doorbell()
+		q.QP.fresh = true
 		w.leased.Store(int64(now.Add(lease)))
 		w.Step(now)
 		return q.planned() == before
@@ -352,7 +406,7 @@ func TestAcknowledgementsStopWaiting(t *testing.T) {
 	}
 	now = now.Add(time.Millisecond)
 	w.Step(now)
-	for i := range skipWaits {
+	for i := range skipWaits - 1 { // the late one was the first
 		if waited() {
 			t.Fatalf("acknowledgement %d after a late one waits", i)
 		}

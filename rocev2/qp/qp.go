@@ -29,7 +29,8 @@ type QP struct {
 	resp  responder
 	// dying is set by Handle when it has met an error that Commit will turn
 	// into ERR: what arrives in between no longer counts.
-	dying bool
+	dying    bool
+	holdAcks bool // see HoldAcks
 	// respond says whose turn it is in Plan when both sides have a packet.
 	respond bool
 }
@@ -108,7 +109,7 @@ func (q *QP) Plan(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 		}
 		return false
 	}
-	if request && !(q.respond && q.owesResponse()) {
+	if request && !(q.respond && q.owesResponse() && !q.mayHoldAck()) {
 		q.respond = true
 		if q.planRequest(now, p, b) {
 			return true
@@ -120,6 +121,16 @@ func (q *QP) Plan(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	q.respond = false
 	q.planResponse(p, b)
 	return true
+}
+
+// HoldAcks says that Plan should make requests before a positive
+// acknowledgement that is owed, because the caller sees that it goes out soon.
+func (q *QP) HoldAcks(hold bool) { q.holdAcks = hold }
+
+// mayHoldAck reports whether the response that is owed is one that may be held.
+func (q *QP) mayHoldAck() bool {
+	r := &q.resp
+	return q.holdAcks && r.nak == 0 && r.owed.len() == 0
 }
 
 // OnlyAcks reports whether all that Plan would send now is a positive
