@@ -99,8 +99,8 @@ func newHelper(ops int, limit time.Duration) *helper {
 		done:  make(chan bool, 1),
 		tick:  max(limit/maxStrikes, time.Microsecond),
 	}
+	h.ticking.Store(true) // first: the watchdog may look, and rest, before AfterFunc returns
 	h.timer = time.AfterFunc(h.tick, h.watch)
-	h.ticking.Store(true)
 	go h.serve()
 	return h
 }
