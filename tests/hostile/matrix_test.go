@@ -68,7 +68,10 @@ func TestMatrix(t *testing.T) {
 func (r *rig) tryAll(s qp.State, sc scene, lengths []int) {
 	r.t.Helper()
 	fresh := false
-	for _, n := range lengths {
+	for i, n := range lengths {
+		if testing.Short() && i%5 != 0 {
+			continue
+		}
 		for op := range 256 {
 			for pad := range 4 {
 				fresh = r.try(&cell{r, n, byte(op), pad, s, sc}, fresh)
@@ -77,7 +80,7 @@ func (r *rig) tryAll(s qp.State, sc scene, lengths []int) {
 	}
 	d := r.port.Drops()
 	receives := s == qp.RTR || s == qp.RTS || s == qp.SQD
-	if refused := d[wire.DropRejected] > 100; refused != receives || (d[wire.Accepted] > 10) != receives {
+	if refused := d[wire.DropRejected] > 100; refused != receives || (d[wire.Accepted] > 5) != receives {
 		r.t.Errorf("%d frames accepted, %d refused", d[wire.Accepted], d[wire.DropRejected])
 	}
 	r.t.Logf("%d frames, %d accepted, %d refused", r.port.Counters().RcvdPkts, d[wire.Accepted], d[wire.DropRejected])

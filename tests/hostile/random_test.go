@@ -10,13 +10,21 @@ import (
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
+// frames is how many a random test sends.
+func frames(n int) int {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
+
 // Bytes without sense are dropped without a trace.
 func TestRandomFrames(t *testing.T) {
 	rnd := random(t)
 	r := newRig(t, ib.MTU256)
 	r.play(qp.RTS, reading)
 	good := r.victim.sends(0).bytes()
-	for range 50_000 {
+	for range frames(50_000) {
 		b := make([]byte, rnd.IntN(400))
 		for i := range b {
 			b[i] = byte(rnd.Uint32())
@@ -37,7 +45,7 @@ func TestRandomPackets(t *testing.T) {
 	r := newRig(t, ib.MTU256)
 	lives := 0
 	var p *posts
-	for range 60_000 {
+	for range frames(60_000) {
 		if p == nil || r.victim.Query().State == qp.Err {
 			p = r.revive(scene(rnd.IntN(int(numScenes))))
 			lives++
