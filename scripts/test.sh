@@ -15,7 +15,6 @@ mapfile -t packages < <(go list ./...)
 mapfile -t engine < <(printf '%s\n' "${packages[@]}" | grep -Ev "$alone")
 # Those with goroutines that share memory; the subnet manager's core has none.
 mapfile -t racing < <(printf '%s\n' "${engine[@]}" | grep -v '/sm/')
-mapfile -t racy < <(printf '%s\n' "${engine[@]}" | grep -E '^github.com/urxe/urxe/(ib|internal|rocev2|verbs|xdp)(/|$)')
 mapfile -t serial < <(printf '%s\n' "${packages[@]}" | grep -E "$alone")
 
 scripts/setup.sh test || [ "$(id -u)" != 0 ] # root without packages is an error
