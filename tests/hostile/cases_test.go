@@ -296,7 +296,7 @@ func TestReadThroughASmallQueue(t *testing.T) {
 	r.link.arrived = [][]byte{v.request(0x0c, 0, reth(base, v.mr.Key, n), nil).bytes()}
 	var got string
 	for range 100 {
-		r.worker.Step(r.now)
+		r.port.Workers()[0].Step(r.now)
 		for _, p := range r.link.take() {
 			if want := ib.PSN((firstRQ + len(got)/256) & 0xffffff); p.PSN != want {
 				t.Fatalf("PSN %v, want %v", p.PSN, want)
@@ -320,7 +320,7 @@ func TestFewerReadsGranted(t *testing.T) {
 		for n := range 2 {
 			r.link.arrived = append(r.link.arrived, v.request(0x0c, 2*n, reth(base, v.mr.Key, 512), nil).bytes())
 		}
-		r.worker.Step(r.now)
+		r.port.Workers()[0].Step(r.now)
 		v.modify(qp.Attr{MaxDestRdAtomic: granted}, qp.AttrMaxDestRdAtomic)
 		sent := r.link.take()
 		r.link.room = 0

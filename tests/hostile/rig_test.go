@@ -33,9 +33,9 @@ func random(t *testing.T) *rand.Rand {
 // notice anything.
 type rig struct {
 	t                 testing.TB
-	link              *link
+	link              *link   // of the first queue
+	links             []*link // of all
 	port              *rocev2.Port
-	worker            *rocev2.Worker
 	now               clock.Time
 	victim, bystander *conn
 	v6                uint8 // index of the GIDs used
@@ -106,16 +106,21 @@ func (c *completions) Push(cs []qp.Completion) bool {
 	return true
 }
 
-func newRig(t testing.TB, mtu ib.MTU) *rig {
+// newRig makes a port with one queue, and one for each of more.
+func newRig(t testing.TB, mtu ib.MTU, more ...*link) *rig {
 	t.Helper()
-	r := &rig{t: t, link: newLink(t), now: clock.Now(), mtu: mtu}
+	r := &rig{t: t, links: append([]*link{newLink(t)}, more...), now: clock.Now(), mtu: mtu}
+	r.link = r.links[0]
+	var links []rocev2.Link
+	for _, l := range r.links {
+		links = append(links, l)
+	}
 	var err error
-	r.port, err = rocev2.NewPort(rocev2.Config{Name: "victim", Links: []rocev2.Link{r.link}, Manual: true,
+	r.port, err = rocev2.NewPort(rocev2.Config{Name: "victim", Links: links, Manual: true,
 		Net: &rocev2.FixedNet{Addresses: []ib.GID{gid4(ownAddress), gid6(ownAddress)}, LinkMTU: 9000}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.worker = r.port.Workers()[0]
 	r.victim, r.bystander = r.newConn(victimQPN, peerAddress), r.newConn(bystanderQPN, 3)
 	t.Cleanup(func() {
 		r.link.check()
@@ -247,7 +252,11 @@ func (c *conn) response(op byte, n int, head, data []byte) *frame {
 // step runs the port until it has nothing to do at this time.
 func (r *rig) step() {
 	for range 10000 {
-		if !r.worker.Step(r.now) && r.worker.Deadline() > r.now {
+		busy := false
+		for _, w := range r.port.Workers() {
+			busy = w.Step(r.now) || w.Deadline() <= r.now || busy
+		}
+		if !busy {
 			return
 		}
 	}
