@@ -135,7 +135,7 @@ const (
 	rmppRetries      = 7
 	rmppSilence      = 40 * time.Second // Of a sender, until its receiver gives up.
 	rmppTotal        = 40 * time.Second
-	rmppLinger       = 10 * time.Second
+	rmppLinger       = rmppTotal + rmppTimeoutMax // As long as a sender that hears no confirmation goes on.
 	rmppMaxBytes     = 1 << 28
 	rmppMaxTransfers = 4096
 )
