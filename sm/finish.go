@@ -75,6 +75,9 @@ func (m *Manager) retryAt(now clock.Time) {
 	if m.cfg.SweepInterval > 0 {
 		m.deadline = now.Add(m.cfg.SweepInterval)
 	}
+	if m.askSoon {
+		m.deadline = min(m.deadline, now.Add(firstBackoff))
+	}
 	if len(m.problems) > 0 || m.self == nil {
 		m.backoff = min(lastBackoff, max(firstBackoff, 2*m.backoff))
 		m.deadline = min(m.deadline, now.Add(m.backoff))

@@ -39,15 +39,17 @@ type Manager struct {
 	wantHeavy bool // another heavy sweep must follow
 	begun     clock.Time
 
-	dirty    []*node // switches that reported a change
-	probes   []*port // ports behind which nobody answered
-	problems []string
-	suspects map[*node]int // requests lost on ways through a node
-	retried  bool          // this sweep has asked again who was silent
-	others   []other       // other subnet managers
-	asking   bool          // they have been asked who they are
-	handedTo *other        // who took over from us in this sweep
-	skip     ib.GUID       // who did not take over
+	dirty      []*node // switches that reported a change
+	probes     []*port // ports behind which nobody answered
+	problems   []string
+	suspects   map[*node]int // requests lost on ways through a node
+	retried    bool          // this sweep has asked again who was silent
+	others     []other       // other subnet managers
+	asking     bool          // they have been asked who they are
+	handedTo   *other        // who took over from us in this sweep
+	skip       ib.GUID       // who did not take over
+	masterless bool          // the master is gone: those who stand by do not count until we have looked
+	askSoon    bool          // look again soon at who else is a subnet manager
 
 	fabric   *topo.Fabric
 	routing  *route.Result
@@ -60,6 +62,7 @@ type Manager struct {
 	backoff   time.Duration
 	polls     int // of the master, without an answer
 	activity  uint32
+	now       clock.Time // of the packet in hand
 	lastTraps map[trapKey]trapSeen
 	sweeps    int
 	routedIn  time.Duration
@@ -108,6 +111,8 @@ func (m *Manager) Expire(now clock.Time) {
 	switch {
 	case m.phase == standby:
 		m.poll(now)
+	case m.askSoon:
+		m.askSoon, m.wantHeavy = false, true
 	case !m.wantHeavy && len(m.dirty) == 0:
 		m.light(now)
 	}
@@ -117,6 +122,7 @@ func (m *Manager) Expire(now clock.Time) {
 // Handle takes a packet that came in: an answer to one of ours, a trap, or a
 // question to the subnet manager.
 func (m *Manager) Handle(p *mad.Packet, now clock.Time) {
+	m.now = now
 	if p.Err == nil {
 		if _, err := mad.Parse(p.Data[:]); err != nil || !p.MAD().Class().Subnet() {
 			return

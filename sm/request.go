@@ -21,6 +21,7 @@ type request struct {
 	done func(m *Manager, r *request, answer mad.MAD)
 
 	tries int
+	quick bool // asked again at short intervals
 	sent  clock.Time
 }
 
@@ -51,6 +52,8 @@ const (
 	firstWindow = 16
 	leastWindow = 2
 	leastRTO    = 30 * time.Millisecond
+	quickRTO    = 3 * time.Millisecond
+	quickTries  = 6
 )
 
 func newLine(limit int) line {
@@ -180,6 +183,9 @@ func (m *Manager) fill(p *mad.Packet, r *request, now clock.Time) bool {
 		return false
 	}
 	p.Timeout = m.line.rto(r.tries, m.cfg.Timeout)
+	if r.quick && r.tries < quickTries {
+		p.Timeout = quickRTO
+	}
 	p.MAD().SetMKey(m.cfg.MKey)
 	copy(p.MAD().Data(), r.data)
 	p.MAD().SetTID(uint64(m.line.begin(r, now)))

@@ -68,14 +68,21 @@ func (m *Manager) outranked(now clock.Time) bool {
 	m.asking = false
 	for _, o := range m.others {
 		switch {
-		case m.state == mad.SMMaster && o.state != mad.SMNotActive && m.above(o):
+		case o.state == mad.SMNotActive || o.state != mad.SMMaster && !m.above(o):
+		case m.state != mad.SMMaster:
+			if o.state == mad.SMMaster || !m.masterless {
+				m.standBy(o, now)
+				return true
+			}
+			m.askSoon = true
+		case !m.above(o): // another master that is below us, and will see us
+			m.askSoon = true
+		default:
 			m.handOver(o)
-			return true
-		case m.state != mad.SMMaster && (o.state == mad.SMMaster || o.state != mad.SMNotActive && m.above(o)):
-			m.standBy(o, now)
 			return true
 		}
 	}
+	m.masterless = false
 	return false
 }
 
@@ -89,8 +96,27 @@ func (m *Manager) handOver(o other) {
 			m.skip = o.guid
 			return
 		}
-		m.handedTo = &o
+		if m.handedTo = &o; m.phase == idle {
+			m.handedTo, m.wantHeavy = nil, false
+			m.standBy(o, m.now)
+		}
 	})
+}
+
+// askNow asks a port that has just become a subnet manager's who that is, before
+// any sweep: a higher one is handed over to while it is still discovering, and
+// then finds no master.
+func (m *Manager) askNow(p *port) {
+	m.line.push(&request{n: p.n, attr: mad.AttrSMInfo, port: p, quick: true, done: func(m *Manager, r *request, a mad.MAD) {
+		if a == nil {
+			r.n.silent = ""
+			return
+		}
+		i := mad.SMInfo(a.Data())
+		if o := (other{r.n, r.port, i.GUID(), i.Priority(), i.SMState()}); m.phase == idle && m.above(o) && o.state != mad.SMNotActive {
+			m.handOver(o)
+		}
+	}})
 }
 
 // ownInfo is our SMInfo, with the key when who asks may know it.
@@ -140,7 +166,8 @@ func (m *Manager) poll(now clock.Time) {
 	m.deadline = now.Add(pollInterval)
 	o := m.others[0]
 	if m.polls++; m.polls > pollTries {
-		m.report(LevelSys, "state", "the master at %s does not answer any more", o.p.name())
+		m.report(LevelSys, "state", "%s is master no more", o.p.name())
+		m.masterless = true
 		m.Start(now)
 		return
 	}

@@ -101,6 +101,14 @@ func (m *Manager) capabilityChanged(t mad.DetailsCapability) {
 		return // we set IsSM ourselves
 	}
 	m.wantHeavy = true
+	if n == nil || m.phase != idle || t.CapabilityMask()&uint32(mad.CapIsSM) == 0 {
+		return
+	}
+	for i := range n.ports {
+		if p := &n.ports[i]; p.end() && p.info != nil && p.info.LID() == t.LID() {
+			m.askNow(p)
+		}
+	}
 }
 
 // repeated reports whether the same trap was acted on a moment ago.

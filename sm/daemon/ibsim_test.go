@@ -239,31 +239,51 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestHandOver: with the stock manager, both ways. The higher one that joins
-// later becomes master.
+// TestHandOver: with the stock manager, both ways: the higher one that joins
+// later becomes master. When opensm has found us master before we hand over, it
+// sends a trap and waits for the answer, which ibsim swallows: then it waits
+// forever, and the test tries again.
 func TestHandOver(t *testing.T) {
+	for try := range 4 {
+		if handOver(t) {
+			return
+		}
+		t.Logf("opensm waits for an answer that ibsim swallowed (try %d)", try)
+	}
+	t.Error("opensm never came up")
+}
+
+func handOver(t *testing.T) bool {
 	s := ibsimtest.Start(t, "../testdata/ft32.net")
 	o := options(t, s)
 	stop := start(t, o)
 	log := filepath.Join(t.TempDir(), "osm.log")
 	p := s.Background("h9", "opensm", "-f", log, "-e", "-d2", "-p", "5")
 	defer p.Kill()
-	defer func() {
-		o := options(t, s)
-		t.Setenv("SIM_HOST", "h20")
-		o.Once = true
-		if err := Run(context.Background(), o); !errors.Is(err, ErrStandby) {
-			t.Errorf("a single sweep beside a master: %v", err)
-		}
-	}()
 	await(t, log, "Entering MASTER state", 1)
 	await(t, o.LogFile, "Entering STANDBY state", 1)
-	await(t, log, "SUBNET UP", 1)
-	stop()
-	o.Priority, o.EraseLog = 9, true
-	start(t, o)
-	await(t, log, "Entering STANDBY state", 1)
-	if count(o.LogFile, "Entering MASTER state") != 1 {
-		t.Error("we are not master")
+	for range 300 {
+		if count(log, "SUBNET UP") > 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
+	if count(log, "SUBNET UP") == 0 {
+		stop()
+		return false
+	}
+	once := options(t, s)
+	t.Setenv("SIM_HOST", "h20")
+	once.Once = true
+	if err := Run(context.Background(), once); !errors.Is(err, ErrStandby) {
+		t.Errorf("a single sweep beside a master: %v", err)
+	}
+	stop()
+	t.Setenv("SIM_HOST", "h0")
+	o.Priority, o.LogFile = 9, o.LogFile+".2"
+	stop = start(t, o)
+	await(t, o.LogFile, "Entering MASTER state", 1)
+	await(t, log, "Entering STANDBY state", 1)
+	stop()
+	return true
 }
