@@ -1,0 +1,51 @@
+package sm
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/urxe/urxe/ib/fabric"
+)
+
+// TestLarge brings up 11,664 hosts and 1,620 switches, 58,320 switch ports, in
+// memory, then takes a link and a switch away.
+func TestLarge(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute: run with -long")
+	}
+	f := fabric.New(fabric.Defaults{})
+	if err := f.BuildFatTree(36); err != nil {
+		t.Fatal(err)
+	}
+	b := newBed(t, f, "h0", Config{})
+	start := time.Now()
+	b.m.Start(b.now)
+	b.sweep()
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	p := b.m.Progress()
+	t.Logf("%d nodes up in %v with %d MADs, heap with the fabric %d MB: %v", p.Nodes, time.Since(start), p.Sent, m.HeapAlloc>>20, b.snap.Routing.Report)
+	if len(b.snap.Missing) > 0 || len(b.snap.ByLID) != 11664+1620 {
+		t.Fatalf("%d LIDs, missing %q", len(b.snap.ByLID), b.snap.Missing)
+	}
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"a link lost", func() error { return f.Node("agg0_0").Unlink(20) }},
+		{"a link back", func() error { return f.Node("agg0_0").Relink(20) }},
+		{"a switch lost", func() error { f.Node("core7").Fail(); return nil }},
+	} {
+		start, sent := time.Now(), b.m.Progress().Sent
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		b.run(5 * time.Second)
+		if !b.m.Idle() || len(b.snap.Missing) > 0 {
+			t.Fatalf("%s: missing %q", step.what, b.snap.Missing)
+		}
+		t.Logf("%s: %v, %d MADs, %d of %d LFT blocks", step.what, time.Since(start), b.m.Progress().Sent-sent, b.m.lftBlocks, 1620*208)
+	}
+}
