@@ -30,13 +30,17 @@ func (w *Worker) step(now clock.Time) (worked bool) {
 	})
 	w.reclaim()
 	for i := range w.sides {
-		worked = w.receive(uint8(i), now) || worked
+		if w.sides[i].used {
+			worked = w.receive(uint8(i), now) || worked
+		}
 	}
 	worked = w.takeLoans(now) || worked
 	w.publish() // before sending: programs may wait for what arrived
 	worked = w.expire(now) || worked
 	for i := range w.sides {
-		worked = w.transmit(&w.sides[i], now) || worked
+		if s := &w.sides[i]; s.used || s.ready.n > 0 || s.waiting.n > 0 {
+			worked = w.transmit(s, now) || worked
+		}
 	}
 	w.publish()
 	return worked
@@ -47,6 +51,7 @@ func (w *Worker) receive(from uint8, now clock.Time) bool {
 	link := w.sides[from].link
 	n := link.Recv(w.rx[:])
 	if n == 0 {
+		w.sides[from].used = from == sideWire
 		return false
 	}
 	kept := 0
@@ -153,6 +158,7 @@ func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
 	for sent < burst && !s.full && s.ready.head != nil {
 		sent += w.turn(s, s.ready.head, now, min(quantum, burst-sent))
 	}
+	s.used = s.used || sent > 0
 	w.dispatch()
 	w.cancelSpare()
 	// Without a packet, too: what the device did not take last time waits.

@@ -87,6 +87,7 @@ type side struct {
 	ready
 	waiting ready // QPs whose acknowledgement waits a Step
 	full    bool  // the last Reserve failed
+	used    bool  // there may be packets on the way: always so by the wire, seldom in the loop
 }
 
 const (
@@ -107,7 +108,7 @@ func newWorker(p *Port, index int, link, loop Link) *Worker {
 		port: p, index: index, line: link, sends: !ok || r.CanSend(), batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
 		bursts: make(map[CQ]*cqBurst), done: make(chan struct{}), spin: p.cfg.Spin,
 	}
-	w.sides[sideWire].link, w.sides[sideLoop].link = link, loop
+	w.sides = [...]side{sideWire: {link: link, used: true}, sideLoop: {link: loop}}
 	if w.spin == 0 {
 		w.spin = defaultSpin
 	}
