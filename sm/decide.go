@@ -60,12 +60,11 @@ func (m *Manager) lost(now clock.Time) {
 func (m *Manager) prune() (order []*node) {
 	seen := map[*node]bool{}
 	path := map[*node][]byte{}
-	m.ways(func(n *node, by *port) bool {
+	m.ways(func(n *node, by *port) {
 		seen[n] = true
 		path[n] = extend(path, by)
 		n.path = path[n]
 		order = append(order, n)
-		return true
 	})
 	m.leave(seen)
 	return order

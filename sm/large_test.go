@@ -49,3 +49,26 @@ func TestLarge(t *testing.T) {
 		t.Logf("%s: %v, %d MADs, %d of %d LFT blocks", step.what, time.Since(start), b.m.Progress().Sent-sent, b.m.lftBlocks, 1620*208)
 	}
 }
+
+// TestLargeWithLoss: 3,456 hosts, and a tenth of all MADs lost each way.
+func TestLargeWithLoss(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute: run with -long")
+	}
+	f := fabric.New(fabric.Defaults{})
+	if err := f.BuildFatTree(24); err != nil {
+		t.Fatal(err)
+	}
+	f.Seed(seed(t))
+	f.SetLosses(fabric.Loss{Requests: 0.1, Answers: 0.1})
+	b := newBed(t, f, "h0", Config{})
+	start, began := time.Now(), b.now
+	b.m.Start(b.now)
+	b.sweep()
+	b.run(time.Minute)
+	p := b.m.Progress()
+	t.Logf("%d nodes in %v of fabric time, %v of ours; %d MADs, %d lost", p.Nodes, b.now.Sub(began)-time.Minute, time.Since(start), p.Sent, p.Lost)
+	f.SetLosses()
+	b.run(time.Minute)
+	b.up()
+}

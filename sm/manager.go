@@ -44,6 +44,7 @@ type Manager struct {
 	problems   []string
 	suspects   map[*node]int // requests lost on ways through a node
 	retried    bool          // this sweep has asked again who was silent
+	rerouted   clock.Time    // when ways were last looked for
 	others     []other       // other subnet managers
 	asking     bool          // they have been asked who they are
 	handedTo   *other        // who took over from us in this sweep

@@ -1,6 +1,11 @@
 package sm
 
-import "container/heap"
+import (
+	"container/heap"
+	"time"
+
+	"github.com/urxe/urxe/internal/clock"
+)
 
 // suspicion is how many hops of a way around a node are worth while, for each
 // request that got lost on a way through it.
@@ -61,8 +66,8 @@ func (h *stepHeap) Pop() any {
 
 // ways calls visit for each node that can be reached over known links, nearest
 // first, with the port that the best way comes from; nodes that lost requests
-// are gone around where that is possible. It ends when visit says false.
-func (m *Manager) ways(visit func(n *node, by *port) bool) {
+// are gone around where that is possible.
+func (m *Manager) ways(visit func(n *node, by *port)) {
 	done := map[*node]bool{}
 	by := map[*node]*port{}
 	cost := map[*node]int{m.self.n: 0}
@@ -73,9 +78,7 @@ func (m *Manager) ways(visit func(n *node, by *port) bool) {
 			continue
 		}
 		done[s.n] = true
-		if !visit(s.n, by[s.n]) {
-			return
-		}
+		visit(s.n, by[s.n])
 		if s.n != m.self.n && !s.n.isSwitch() {
 			continue // CAs forward nothing
 		}
@@ -94,19 +97,23 @@ func (m *Manager) ways(visit func(n *node, by *port) bool) {
 	}
 }
 
-// reroute gives n the best way there is now.
-func (m *Manager) reroute(target *node) {
-	if m.self == nil || target == m.self.n {
+// rerouteEvery bounds how often the ways of a large subnet are looked for anew:
+// where many packets get lost, that would be all there is time for.
+const (
+	rerouteEvery = 25 * time.Millisecond
+	largeSubnet  = 500 // nodes
+)
+
+// reroute gives all nodes the best ways there are now.
+func (m *Manager) reroute(now clock.Time) {
+	if m.self == nil || len(m.nodes) > largeSubnet && now.Sub(m.rerouted) < rerouteEvery {
 		return
 	}
+	m.rerouted = now
 	path := map[*node][]byte{}
-	m.ways(func(n *node, by *port) bool {
+	m.ways(func(n *node, by *port) {
 		path[n] = extend(path, by)
-		if n != target {
-			return true
-		}
 		n.path = path[n]
-		return false
 	})
 }
 

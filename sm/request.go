@@ -50,7 +50,7 @@ type line struct {
 
 const (
 	firstWindow = 16
-	leastWindow = 2
+	leastWindow = 8
 	leastRTO    = 30 * time.Millisecond
 	quickRTO    = 3 * time.Millisecond
 	quickTries  = 6
@@ -111,7 +111,7 @@ func (l *line) end(tid uint32, answered bool, now clock.Time) *request {
 		l.lost++
 		if now.Sub(l.cut) > l.rto(0, time.Second) {
 			l.cut = now
-			l.window = max(leastWindow, l.window/2)
+			l.window = max(min(leastWindow, float64(l.max)), l.window/2)
 		}
 	default:
 		l.window = min(float64(l.max), l.window+1/l.window)
@@ -199,7 +199,7 @@ func (m *Manager) answered(p *mad.Packet, now clock.Time) {
 	switch {
 	case r == nil: // of a sweep that was broken off
 	case p.Err != nil && r.tries <= m.tries(r):
-		m.goAround(r)
+		m.goAround(r, now)
 		m.line.again = append(m.line.again, r)
 	case p.Err != nil:
 		m.fail(r, "does not answer", now)
@@ -218,17 +218,13 @@ func (m *Manager) answered(p *mad.Packet, now clock.Time) {
 
 // goAround looks for another way after the second loss in a row: one is bad
 // luck, two may be a node on the way that died.
-func (m *Manager) goAround(r *request) {
+func (m *Manager) goAround(r *request, now clock.Time) {
 	if r.tries < 2 {
 		return
 	}
 	m.doubt(r.route())
-	if r.n != nil {
-		m.reroute(r.n)
-		return
-	}
-	if r.from != nil {
-		m.reroute(r.from.n)
+	m.reroute(now)
+	if r.n == nil && r.from != nil {
 		r.path = append(r.from.n.path[:len(r.from.n.path):len(r.from.n.path)], r.from.num)
 	}
 }
