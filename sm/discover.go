@@ -49,6 +49,7 @@ func (m *Manager) refreshDirty() {
 		}
 	}
 	m.dirty = nil
+	clear(m.reporters)
 }
 
 // askSilent gives nodes that did not answer in an earlier sweep another chance,

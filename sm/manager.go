@@ -42,15 +42,16 @@ type Manager struct {
 	dirty      []*node // switches that reported a change
 	probes     []*port // ports behind which nobody answered
 	problems   []string
-	suspects   map[*node]int // requests lost on ways through a node
-	retried    bool          // this sweep has asked again who was silent
-	rerouted   clock.Time    // when ways were last looked for
-	others     []other       // other subnet managers
-	asking     bool          // they have been asked who they are
-	handedTo   *other        // who took over from us in this sweep
-	skip       ib.GUID       // who did not take over
-	masterless bool          // the master is gone: those who stand by do not count until we have looked
-	askSoon    bool          // look again soon at who else is a subnet manager
+	suspects   map[*node]int  // requests lost on ways through a node
+	reporters  map[*node]bool // switches whose trap has not been looked into
+	retried    bool           // this sweep has asked again who was silent
+	rerouted   clock.Time     // when ways were last looked for
+	others     []other        // other subnet managers
+	asking     bool           // they have been asked who they are
+	handedTo   *other         // who took over from us in this sweep
+	skip       ib.GUID        // who did not take over
+	masterless bool           // the master is gone: those who stand by do not count until we have looked
+	askSoon    bool           // look again soon at who else is a subnet manager
 
 	fabric   *topo.Fabric
 	routing  *route.Result
@@ -77,7 +78,7 @@ func New(cfg Config, local mad.Local) *Manager {
 	cfg.fill()
 	return &Manager{
 		cfg: cfg, local: local, line: newLine(cfg.MaxSMPs), nodes: map[ib.GUID]*node{},
-		suspects: map[*node]int{}, state: mad.SMDiscovering, deadline: clock.Never, lastTraps: map[trapKey]trapSeen{},
+		suspects: map[*node]int{}, reporters: map[*node]bool{}, state: mad.SMDiscovering, deadline: clock.Never, lastTraps: map[trapKey]trapSeen{},
 	}
 }
 

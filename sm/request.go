@@ -230,16 +230,25 @@ func (m *Manager) goAround(r *request, now clock.Time) {
 }
 
 // tries is how often a request is sent again. Who never answered gets fewer:
-// most often nobody is there. So does everybody while a change waits to be
-// looked at, which may be why there is no answer.
+// most often nobody is there. So does a node whose neighbour has just reported a
+// change, which may be why there is no answer.
 func (m *Manager) tries(r *request) int {
 	switch {
-	case len(m.dirty) > 0 && m.phase != discovering:
-		return 1
 	case r.n == nil:
 		return max(1, m.cfg.Retries*3/4)
+	case len(m.reporters) > 0 && m.phase != discovering && m.besideReporter(r.n):
+		return 1
 	}
 	return m.cfg.Retries
+}
+
+func (m *Manager) besideReporter(n *node) bool {
+	for i := range n.ports {
+		if p := n.ports[i].peer; p != nil && m.reporters[p.n] {
+			return true
+		}
+	}
+	return false
 }
 
 // refused ends a request that was answered with an error: the node lives.

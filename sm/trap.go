@@ -76,6 +76,7 @@ func (m *Manager) linkChanged(l ib.LID, now clock.Time) {
 		return
 	}
 	m.infof("trap", "link state change reported by %s", n.name())
+	m.reporters[n] = true
 	m.soil(n, now)
 }
 
