@@ -273,7 +273,9 @@ func (e *end) fillOutgoing(w *work) {
 		at := 8 + e.r.IntN(len(e.peer.window)-8-w.length+1)
 		w.wqe.RemoteAddr, w.wqe.RKey = e.peer.mr.IOVA+uint64(e.peer.windowAt+at), e.peer.mr.Key
 		copy(e.peer.window[at:], w.data)
-		e.soil(at, w.length)
+		if w.wqe.Flags&qp.Fence == 0 {
+			e.soil(at, w.length)
+		}
 		if w.length == 0 {
 			w.wqe.RemoteAddr, w.wqe.RKey = e.r.Uint64(), e.r.Uint32() // not looked at
 		}
@@ -281,7 +283,8 @@ func (e *end) fillOutgoing(w *work) {
 }
 
 // soil notes that READs of the window which are under way may see a later
-// WRITE: a response that is asked for again is read anew (C9-105).
+// WRITE: a response that is asked for again is read anew (C9-105). Only a fence
+// keeps the WRITE until the READs are done (IBA 10.8.3.3).
 func (e *end) soil(at, n int) {
 	for _, w := range e.posted {
 		if w.winOff < 0 {
