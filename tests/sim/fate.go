@@ -130,7 +130,9 @@ func (f fate) allowsRecv(_ *end, s qp.WCStatus) bool {
 		return true
 	case f == tooLong:
 		return s == qp.LocLenErr
-	case f == badReceive || f == memoryGone:
+	case f == memoryGone: // a SEND found no place, or a WRITE with immediate no memory
+		return s == qp.LocProtErr || s == qp.LocAccessErr
+	case f == badReceive:
 		return s == qp.LocProtErr
 	}
 	return s == qp.LocAccessErr && f == badRKey
