@@ -228,7 +228,7 @@ func TestWithoutIPv6(t *testing.T) {
 		return os.WriteFile("/proc/thread-self/root/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0)
 	}); err != nil {
 		if err := e.NS.Run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"); err != nil {
-			t.Skipf("missing: a way to disable IPv6 in a namespace: %v", err)
+			nettest.SkipOrFail(t, "a way to disable IPv6 in a namespace: "+err.Error())
 		}
 	}
 	w := watch(t, e)
