@@ -122,11 +122,11 @@ func (m *Manager) light(now clock.Time) {
 	}
 	if len(m.problems) > 0 {
 		m.refresh(now)
-		return
+	} else {
+		m.phase = discovering
+		m.heavy = false
+		m.begun = now
 	}
-	m.phase = discovering
-	m.heavy = false
-	m.begun = now
 	for _, n := range m.ordered() {
 		if n.isSwitch() {
 			m.get(n, mad.AttrSwitchInfo, 0, nil, (*Manager).gotLight)

@@ -290,7 +290,7 @@ func (m *Manager) fail(r *request, why string, now clock.Time) {
 	if n := r.n; n != nil && n.silent == "" {
 		n.silent = why
 		m.errorf("6001", "request", "%s %s after %d tries of attribute %#04x along %v", n.name(), why, r.tries, uint16(r.attr), n.path)
-		if m.state == mad.SMMaster && m.phase != discovering {
+		if m.state == mad.SMMaster && (m.phase != discovering || !m.heavy) {
 			m.askNeighbours(n, now)
 		}
 	}
