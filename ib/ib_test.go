@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/urxe/urxe/tests/conform"
 )
 
 func TestGUIDFromMAC(t *testing.T) {
@@ -91,6 +93,7 @@ func TestGIDText(t *testing.T) {
 }
 
 func TestGIDKinds(t *testing.T) {
+	conform.Row(t, "5.6/gid")
 	for _, c := range []struct {
 		gid                             string
 		is4, zero, multicast, linkLocal bool

@@ -1,6 +1,10 @@
 package ib
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/urxe/urxe/tests/conform"
+)
 
 // TestPSNDistances goes over all distances, from PSNs on both sides of the wrap
 // and of the middle.
@@ -21,6 +25,7 @@ func TestPSNDistances(t *testing.T) {
 
 // TestPSNAll goes over all PSNs.
 func TestPSNAll(t *testing.T) {
+	conform.Row(t, "5.3/modulo")
 	for p := PSN(0); p.Valid(); p++ {
 		next := p.Next()
 		if next != p.Add(1) || next.Add(-1) != p || next.Sub(p) != 1 || !p.Before(next) || next.Before(p) || p.Before(p) || p.Sub(p) != 0 {

@@ -32,6 +32,11 @@ unformatted=$(git ls-files -z -- '*.go' | xargs -0r gofmt -l)
 step go vet
 go vet ./...
 
+# Tests note here which rows of the conformance table they show.
+URXE_CONFORM=$(mktemp -d)
+export URXE_CONFORM
+trap 'rm -rf "$URXE_CONFORM"' EXIT
+
 step "race detector"
 go test -race -short -shuffle=on -timeout 20m "${racing[@]}"
 
@@ -41,3 +46,6 @@ go test -run '^TestSeeds$' -timeout 60m ./tests/sim -seeds="$SEEDS"
 step "all tests"
 go test -shuffle=on -timeout 20m "${engine[@]}"
 go test -p 1 -shuffle=on -timeout 60m "${serial[@]}"
+
+step "conformance table"
+go run ./tests/conform/run check "$URXE_CONFORM"

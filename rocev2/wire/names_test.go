@@ -3,6 +3,8 @@ package wire
 import (
 	"strings"
 	"testing"
+
+	"github.com/urxe/urxe/tests/conform"
 )
 
 func TestOpcodeTable(t *testing.T) {
@@ -73,6 +75,7 @@ func TestVerdictNames(t *testing.T) {
 }
 
 func TestSyndrome(t *testing.T) {
+	conform.Row(t, "5.2/syndrome-ack", "5.2/syndrome-rnr", "5.2/syndrome-reserved", "5.2/syndrome-nak")
 	for i := range 256 {
 		s := Syndrome(i)
 		ack, rnr, nak := i < 0x20, i >= 0x20 && i < 0x40, i >= 0x60 && i < 0x80

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // flows are the ways in which packets may be wrapped.
@@ -59,6 +60,7 @@ func seal(frame []byte, ip int) {
 // TestEveryOpcodeAndLength parses all opcodes with all lengths and pad counts,
 // and compares with the rules of facts 5.1, told once more.
 func TestEveryOpcodeAndLength(t *testing.T) {
+	conform.Row(t, "5.1/op-81")
 	for name, flow := range flows() {
 		t.Run(name, func(t *testing.T) {
 			for o := range 256 {
@@ -148,6 +150,7 @@ func TestTruncated(t *testing.T) {
 
 // TestLengthsDisagree sets the IP and UDP lengths to all values around the right one.
 func TestLengthsDisagree(t *testing.T) {
+	conform.Row(t, "5.6/length")
 	for name, flow := range flows() {
 		var tmpl Template
 		tmpl.Set(&flow)
@@ -186,6 +189,7 @@ func TestLengthsDisagree(t *testing.T) {
 }
 
 func TestNotRoCE(t *testing.T) {
+	conform.Row(t, "5.6/port")
 	v4, v6 := flows()["v4"], flows()["v6"]
 	ok4 := build(&v4, &Header{Opcode: RCSendOnly}, nil, filled(0, 200, 0))
 	ok6 := build(&v6, &Header{Opcode: RCSendOnly}, nil, filled(0, 200, 0))
@@ -288,6 +292,7 @@ func maskedBits(frame []byte, ip int) (mask []byte) {
 // change on the way does not matter, the Ethernet addresses do not, and
 // anything else is a drop.
 func TestBitFlips(t *testing.T) {
+	conform.Row(t, "5.5/v4-*", "5.5/v6-*", "5.5/udp-checksum", "5.5/bth-byte4", "5.5/rest", "bug/2")
 	for name, flow := range flows() {
 		frame := build(&flow, &Header{Opcode: RCWriteOnlyImm, AckReq: true, MigReq: true}, []byte("12345"), filled(0, 200, 0))
 		var tmpl Template
@@ -426,6 +431,7 @@ func TestParseAllocatesNothing(t *testing.T) {
 }
 
 func TestSourcePort(t *testing.T) {
+	conform.Row(t, "5.6/sport-*")
 	for _, c := range []struct {
 		label         uint32
 		local, remote ib.QPN

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // only returns h without the fields of extended headers that its opcode lacks.
@@ -264,6 +265,7 @@ func TestCutOfAFXDP(t *testing.T) {
 // TestEveryLength seals packets of all lengths up to the largest path MTU, and
 // past it to the largest IP packet.
 func TestEveryLength(t *testing.T) {
+	conform.Row(t, "5.1/pad", "bug/1")
 	for name, flow := range flows() {
 		var tmpl Template
 		tmpl.Set(&flow)
@@ -322,6 +324,7 @@ func TestEmitAgain(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
+	conform.Row(t, "5.6/df")
 	for name, flow := range flows() {
 		flow.HopLimit, flow.IPID = 0, 0
 		var p Packet

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // A vector is a packet whose bytes, ICRC included, were made or checked by
@@ -127,6 +128,9 @@ func (v *vector) get() (frame []byte, f Flow, h Header) {
 }
 
 func TestDeconstruct(t *testing.T) {
+	conform.Row(t, "5.5/vector-1", "5.5/vector-3", "5.5/vector-4", "5.5/vector-5", "5.5/vector-6", "5.5/vector-8",
+		"5.5/vector-9", "5.5/vector-10", "5.5/vector-11", "5.5/vector-12", "5.5/vector-13", "5.5/vector-15",
+		"5.5/vector-cx4", "5.6/checksum", "5.1/icrc")
 	for _, v := range vectors {
 		t.Run(v.name, func(t *testing.T) {
 			frame, flow, header := v.get()
@@ -151,6 +155,9 @@ func TestDeconstruct(t *testing.T) {
 }
 
 func TestConstruct(t *testing.T) {
+	conform.Row(t, "5.5/vector-1", "5.5/vector-3", "5.5/vector-4", "5.5/vector-5", "5.5/vector-6", "5.5/vector-8",
+		"5.5/vector-9", "5.5/vector-10", "5.5/vector-11", "5.5/vector-12", "5.5/vector-13", "5.5/vector-15",
+		"5.5/vector-cx4", "5.5/polynomial", "5.5/order", "5.5/lrh", "5.1/pad", "5.9/cnp-form", "bug/2")
 	for _, v := range vectors {
 		t.Run(v.name, func(t *testing.T) {
 			frame, flow, header := v.get()
