@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/urxe/urxe/ib/ibsim/ibsimtest"
 	"github.com/urxe/urxe/sm/conf"
-	"github.com/urxe/urxe/sm/topo/topotest"
 )
 
 var (
@@ -180,47 +178,6 @@ func TestLoss(t *testing.T) {
 	}
 	if n := count(filepath.Join(o.DumpDir, "opensm-lfts.dump"), "40 lids dumped"); n != 8 {
 		t.Errorf("%d of 8 switches route all 40 LIDs", n)
-	}
-}
-
-// TestChurn: links and switches lost and back; after each the dump files hold.
-func TestChurn(t *testing.T) {
-	rounds := 6
-	if *long {
-		rounds = 100
-	}
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	net, err := topotest.Load("../testdata/kfat8.net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := ibsimtest.Start(t, "../testdata/kfat8.net")
-	o := options(t, s)
-	stop := start(t, o)
-	for range rounds {
-		sw := net.Switches()[r.IntN(len(net.Switches()))]
-		port := fmt.Sprintf(`[%d]`, net.Ports(sw)[r.IntN(len(net.Ports(sw)))])
-		if r.IntN(5) == 0 && sw != "edge0_0" {
-			port = ""
-		}
-		if sw == "edge0_0" && (port == "[1]" || port == "") {
-			continue
-		}
-		for _, verb := range []string{"Unlink", "ReLink"} {
-			up := count(o.LogFile, "SUBNET UP")
-			s.Console(`%s "%s"%s`, verb, sw, port)
-			await(t, o.LogFile, "SUBNET UP", up+1)
-		}
-	}
-	stop()
-	ibdmchk(t, o.DumpDir)
-	if n := count(filepath.Join(o.DumpDir, "opensm-lfts.dump"), "208 lids dumped"); n != 80 {
-		t.Errorf("%d of 80 switches route all 208 LIDs in the end", n)
 	}
 }
 
