@@ -80,6 +80,18 @@ func (m *Map[T]) Delete(id uint32) *T {
 	return old
 }
 
+// Replace gives id, which has a value, another, and reports whether it did.
+// Lookups find the one or the other at any time.
+func (m *Map[T]) Replace(id uint32, v *T) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.Get(id) == nil {
+		return false
+	}
+	m.table.Load().find(id).value.Store(v)
+	return true
+}
+
 // Len returns the number of ids with a value.
 func (m *Map[T]) Len() int { return int(m.count.Load()) }
 

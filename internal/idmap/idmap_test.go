@@ -33,6 +33,15 @@ func TestAgainstModel(t *testing.T) {
 					model[id] = v
 				}
 			},
+			"replace": func(t *rapid.T) {
+				id, v := ids.Draw(t, "id"), new(int)
+				if got, want := m.Replace(id, v), model[id] != nil; got != want {
+					t.Fatalf("Replace(%d) = %v, want %v", id, got, want)
+				}
+				if model[id] != nil {
+					model[id] = v
+				}
+			},
 			"delete": func(t *rapid.T) {
 				id := ids.Draw(t, "id")
 				if got := m.Delete(id); got != model[id] {

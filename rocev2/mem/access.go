@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -17,6 +18,11 @@ const (
 	RemoteAtomic Access = 1 << 3
 	MWBind       Access = 1 << 4
 	ZeroBased    Access = 1 << 5
+	FlushGlobal  Access = 1 << 8
+
+	// FlushPersistent is the right to ask that what was written outlasts a loss
+	// of power. No memory here does.
+	FlushPersistent Access = 1 << 9
 
 	// Optional are the rights that a device may ignore
 	// (IBV_ACCESS_OPTIONAL_RANGE; relaxed ordering is one). This one does.
@@ -33,9 +39,20 @@ var accessNames = []struct {
 	{RemoteAtomic, "REMOTE_ATOMIC"},
 	{MWBind, "MW_BIND"},
 	{ZeroBased, "ZERO_BASED"},
+	{FlushGlobal, "FLUSH_GLOBAL"},
+	{FlushPersistent, "FLUSH_PERSISTENT"},
 }
 
-const knownAccess = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | MWBind | ZeroBased
+const (
+	knownAccess = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | MWBind | ZeroBased | FlushGlobal
+
+	// remoteAccess are the rights that a peer can use.
+	remoteAccess = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal
+
+	// byLKey is the right of work requests of this side, which every region
+	// gives and no window does. It is none of ibv_access_flags.
+	byLKey Access = 1 << 31
+)
 
 // String lists the rights by ibverbs' names.
 func (a Access) String() string {
@@ -56,6 +73,9 @@ func (a Access) String() string {
 
 // check refuses what ibv_reg_mr refuses.
 func (a Access) check() error {
+	if a&FlushPersistent != 0 {
+		return errors.New("access FLUSH_PERSISTENT: the memory isn't persistent; allowed is FLUSH_GLOBAL")
+	}
 	if unknown := a &^ (knownAccess | Optional); unknown != 0 {
 		return fmt.Errorf("unknown access flags %v: allowed are %v and, without effect, %v",
 			unknown, knownAccess, Optional)

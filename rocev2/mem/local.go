@@ -18,6 +18,9 @@ func (op *Op) execute() bool {
 	if m == nil {
 		return n == 0
 	}
+	if m.more != nil {
+		return op.executeHeld(n)
+	}
 	if m.Dead() || !m.contains(op.VA, uint64(n)) {
 		return false
 	}
@@ -26,6 +29,25 @@ func (op *Op) execute() bool {
 	ok := op.access(m.local[off : off+uint64(n)])
 	raceUnlock()
 	return ok
+}
+
+// executeHeld is execute for what may be invalidated by another worker.
+func (op *Op) executeHeld(n int) bool {
+	m := op.MR
+	if !m.hold() {
+		return false
+	}
+	defer m.release()
+	if !m.contains(op.VA, uint64(n)) {
+		return false
+	}
+	off := op.VA - m.IOVA
+	raceLock()
+	defer raceUnlock()
+	if m.more.pages != nil {
+		return op.accessPages(m.more.pages, off, n)
+	}
+	return op.access(m.local[off : off+uint64(n)])
 }
 
 // access does what the op says to the memory that it names.
@@ -46,7 +68,7 @@ func (op *Op) access(m []byte) bool {
 		if len(b) > 0 {
 			copy(b, m[len(a):])
 		}
-	case CompareSwap, FetchAdd:
+	case CompareSwap, FetchAdd, Store:
 		op.Orig = op.rmw(m)
 	default:
 		return false
@@ -112,8 +134,11 @@ func (op *Op) rmw(m []byte) uint64 {
 		return op.rmwUnaligned(m)
 	}
 	word := (*uint64)(p)
-	if op.Kind == FetchAdd {
+	switch op.Kind {
+	case FetchAdd:
 		return atomic.AddUint64(word, op.Swap) - op.Swap
+	case Store:
+		return atomic.SwapUint64(word, op.Swap)
 	}
 	for {
 		old := atomic.LoadUint64(word)
@@ -135,8 +160,11 @@ func (op *Op) rmwUnaligned(m []byte) uint64 {
 
 // apply returns what an atomic makes of old, and whether it stores it.
 func (op *Op) apply(old uint64) (v uint64, store bool) {
-	if op.Kind == FetchAdd {
+	switch op.Kind {
+	case FetchAdd:
 		return old + op.Swap, true
+	case Store:
+		return op.Swap, true
 	}
 	return op.Swap, old == op.Compare
 }

@@ -151,7 +151,7 @@ func (m *modelRun) register(tab *Table) {
 
 func (m *modelRun) add(b *Batch) {
 	op := b.Add()
-	op.Kind = []Kind{Nop, Gather, Gather, Gather, Scatter, Scatter, Scatter, Scatter, CompareSwap, FetchAdd}[m.r.IntN(10)]
+	op.Kind = []Kind{Nop, Gather, Gather, Gather, Scatter, Scatter, Scatter, Scatter, CompareSwap, FetchAdd, Store}[m.r.IntN(11)]
 	op.Tail = m.r.IntN(3) == 0
 	op.MR = m.mrs[m.r.IntN(len(m.mrs))]
 	op.Swap, op.Compare = m.r.Uint64N(3), m.r.Uint64N(3)

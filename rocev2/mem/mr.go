@@ -4,35 +4,51 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"sync/atomic"
 )
 
 // PD is a protection domain; its identity is all that matters.
 type PD struct{ _ byte }
 
-// MR is a memory region: Length bytes of a Space, known to work requests and
-// peers as [IOVA, IOVA+Length).
+// MR is what a key leads to: Length bytes of a Space, known to work requests
+// and peers as [IOVA, IOVA+Length). It is a memory region, or as much of one as
+// a window opens. But for its end it never changes, so that any goroutine may
+// read it: what is bound, registered or reregistered anew is another MR.
 type MR struct {
-	Key    uint32 // lkey and rkey: a random 24-bit index, then a random byte
+	Key    uint32 // lkey and rkey: a random 24-bit index, then a byte
+	rights Access // Access, and that of work requests of this side
 	PD     *PD
 	IOVA   uint64
 	Length uint64
-	Access Access
+	dead   atomic.Bool
+	more   *more // nil: a region that was registered by Register, with no more to look at
 
-	addr  uint64   // of the first byte, in its Space
-	local []byte   // the region itself, when it is this process's
-	proc  *Process // else whose it is
-	dead  atomic.Bool
+	addr    uint64   // of the first byte, in its Space
+	local   []byte   // the region itself, when it is this process's and in one piece
+	proc    *Process // else whose it is
+	Access  Access
+	windows int // open on it; under Table.mu
 }
 
-// Dead reports whether the MR was deregistered: nothing may touch its memory
-// any more.
+// more is what else there is to an MR whose key comes and goes.
+type more struct {
+	slot   *slot
+	parent *MR          // of a window: the region that it opens a part of
+	only   Owner        // the QP whose peer may use it; nil: that of any QP of the PD
+	pages  *pages       // its memory, when it isn't in one piece
+	users  atomic.Int32 // ops that are running
+}
+
+// Dead reports whether the MR was deregistered, invalidated or replaced:
+// nothing may touch its memory any more.
 func (m *MR) Dead() bool { return m.dead.Load() }
 
 // Addr translates an IOVA inside the region into an address of its Space.
 func (m *MR) Addr(va uint64) uint64 { return m.addr + (va - m.IOVA) }
 
-// Bytes returns the region's memory, or nil if it is another process's.
+// Bytes returns the region's memory, or nil if it is another process's or not
+// in one piece.
 func (m *MR) Bytes() []byte { return m.local }
 
 // contains reports whether [va, va+n) lies in the region. An empty range may
@@ -41,6 +57,34 @@ func (m *MR) Bytes() []byte { return m.local }
 func (m *MR) contains(va, n uint64) bool {
 	off := va - m.IOVA
 	return off <= m.Length && n <= m.Length-off
+}
+
+// hold keeps the memory in use for an op: who ends the MR waits for release.
+// It reports false, having held nothing, when the MR has ended.
+func (m *MR) hold() bool {
+	if m.more == nil {
+		return !m.Dead() // who ends it waits for a Step boundary of each worker
+	}
+	m.more.users.Add(1)
+	if m.Dead() { // asked after users counts this op, so that who ends it sees the one or the other
+		m.release()
+		return false
+	}
+	return true
+}
+
+func (m *MR) release() {
+	if m.more != nil {
+		m.more.users.Add(-1)
+	}
+}
+
+// drain waits for the ops that run on a dead MR: one copy of each worker, or a
+// system call that the Guard of its batch limits. No op waits for another.
+func (m *MR) drain() {
+	for m.more != nil && m.more.users.Load() != 0 {
+		runtime.Gosched()
+	}
 }
 
 // Space is memory that regions are registered in: a *Bytes or a *Process.
@@ -70,26 +114,33 @@ func (s *Bytes) attach(m *MR) error {
 	return nil
 }
 
-var errKeys = errors.New("out of keys: deregister regions first")
-
 // newMR checks what a region is to be.
 func newMR(pd *PD, sp Space, addr, iova, length uint64, acc Access) (*MR, error) {
-	switch {
-	case pd == nil || sp == nil:
+	if pd == nil || sp == nil {
 		return nil, errors.New("no protection domain or no memory given")
-	case length == 0:
-		return nil, errors.New("length 0: a region has at least one byte")
-	case addr > math.MaxUint64-length || iova > math.MaxUint64-length:
-		return nil, fmt.Errorf("address %#x or IOVA %#x plus length %#x exceeds 64 bits", addr, iova, length)
-	case acc&ZeroBased != 0 && iova != 0:
-		return nil, fmt.Errorf("IOVA %#x with ZERO_BASED, which means IOVA 0", iova)
 	}
-	if err := acc.check(); err != nil {
+	if addr > math.MaxUint64-length {
+		return nil, fmt.Errorf("address %#x plus length %#x exceeds 64 bits", addr, length)
+	}
+	if err := checkRange(iova, length, acc); err != nil {
 		return nil, err
 	}
-	m := &MR{PD: pd, IOVA: iova, Length: length, Access: acc, addr: addr}
+	m := &MR{PD: pd, IOVA: iova, Length: length, Access: acc, rights: acc | byLKey, addr: addr}
 	if err := sp.attach(m); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// checkRange says why a region can't be known by these addresses, with these rights.
+func checkRange(iova, length uint64, acc Access) error {
+	switch {
+	case length == 0:
+		return errors.New("length 0: a region has at least one byte")
+	case iova > math.MaxUint64-length:
+		return fmt.Errorf("IOVA %#x plus length %#x exceeds 64 bits", iova, length)
+	case acc&ZeroBased != 0 && iova != 0:
+		return fmt.Errorf("IOVA %#x with ZERO_BASED, which means IOVA 0", iova)
+	}
+	return acc.check()
 }

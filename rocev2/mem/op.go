@@ -12,9 +12,10 @@ const (
 	Scatter                 // Frag → memory
 	CompareSwap             // 8 bytes at VA, atomically: Orig = old; if old == Compare, store Swap
 	FetchAdd                // 8 bytes at VA, atomically: Orig = old; store old + Swap
+	Store                   // 8 bytes at VA, atomically: Orig = old; store Swap
 )
 
-func (k Kind) atomic() bool { return k == CompareSwap || k == FetchAdd }
+func (k Kind) atomic() bool { return k >= CompareSwap && k <= Store }
 
 // Op is one access to one contiguous range of one MR, for one packet.
 type Op struct {
@@ -64,7 +65,7 @@ func (op *Op) size() int {
 	switch op.Kind {
 	case Gather, Scatter:
 		return len(op.Frag[0]) + len(op.Frag[1])
-	case CompareSwap, FetchAdd:
+	case CompareSwap, FetchAdd, Store:
 		return 8
 	}
 	return 0

@@ -37,9 +37,29 @@ func (b *Batch) runGroup() {
 		case op.Kind.atomic():
 			b.settle(group[0], b.atomic(p, op))
 		default:
+			b.holdAll(group)
 			n = b.transfer(p, group)
+			b.releaseAll(group)
 		}
 		group = group[n:]
+	}
+}
+
+// holdAll keeps the memory of a group in use. What has ended already isn't
+// reachable, held or not.
+func (b *Batch) holdAll(group []int32) {
+	for _, i := range group {
+		if m := b.ops[i].MR; m != nil && m.more != nil {
+			m.more.users.Add(1)
+		}
+	}
+}
+
+func (b *Batch) releaseAll(group []int32) {
+	for _, i := range group {
+		if m := b.ops[i].MR; m != nil {
+			m.release()
+		}
 	}
 }
 
@@ -124,7 +144,7 @@ func (op *Op) reachable() bool {
 	if m == nil || op.Kind == Nop {
 		return n == 0
 	}
-	return op.Kind <= FetchAdd && !m.Dead() && m.contains(op.VA, uint64(n)) && !m.proc.Dead()
+	return op.Kind <= Store && !m.Dead() && m.contains(op.VA, uint64(n)) && !m.proc.Dead()
 }
 
 // words serialises the atomics on other processes' memory, by process and
@@ -140,6 +160,10 @@ func stripe(pid int, addr uint64) int {
 
 // atomic reads, changes and writes the word of an atomic.
 func (b *Batch) atomic(p *Process, op *Op) bool {
+	if !op.MR.hold() {
+		return false
+	}
+	defer op.MR.release()
 	if !op.reachable() || !p.alive() {
 		return false
 	}

@@ -161,7 +161,8 @@ func TestRegisterRefuses(t *testing.T) {
 		{pd, 1000, math.MaxUint64 - 98, 100, 0, "64 bits"},
 		{pd, 1000, 0, 1, RemoteWrite, "LOCAL_WRITE"},
 		{pd, 1000, 0, 1, RemoteAtomic | RemoteRead, "LOCAL_WRITE"},
-		{pd, 1000, 0, 1, LocalWrite | 1<<12, "allowed are LOCAL_WRITE|REMOTE_WRITE|REMOTE_READ|REMOTE_ATOMIC|MW_BIND|ZERO_BASED"},
+		{pd, 1000, 0, 1, LocalWrite | 1<<12, "allowed are LOCAL_WRITE|REMOTE_WRITE|REMOTE_READ|REMOTE_ATOMIC|MW_BIND|ZERO_BASED|FLUSH_GLOBAL"},
+		{pd, 1000, 0, 1, FlushPersistent, "isn't persistent"},
 		{pd, 1000, 4, 1, ZeroBased, "ZERO_BASED"},
 	} {
 		_, err := new(Table).Register(x.pd, sp, x.addr, x.iova, x.length, x.acc)
