@@ -8,34 +8,77 @@ import (
 
 // A positive acknowledgement costs a packet and a kick of its own, unless it
 // shares the kick of an answer that a polling program is about to post, or
-// acknowledges several messages at once. So it waits as long as that goes on:
-// something came or was sent in one of the last Steps. Else, and after ackTime
-// in any case, it is sent.
+// acknowledges several messages at once. So it waits while requests come or
+// packets are sent every few Steps. A peer that goes on without it, as one that
+// plays ping-pong and looks at what it receives only, lets it wait through the
+// lulls between as well.
 
 const (
 	// ackTime is how long an acknowledgement waits at most while Steps go on;
 	// after that it goes with the next packet, or alone after twice that time.
-	ackTime = 25 * time.Microsecond
-	// ackSteps is for how many Steps in which nothing comes and nothing is sent
-	// it waits. A poller makes some three a microsecond.
+	ackTime = 100 * time.Microsecond
+	// ackSteps is how many Steps in which no request comes and nothing is sent
+	// begin a lull. A poller makes some three a microsecond.
 	ackSteps = 4
+	// ackLull is how long a lull may be.
+	ackLull = 25 * time.Microsecond
+	// fewestLulls and mostLulls bound how many acknowledgements go as a lull
+	// begins before one waits through it again: a wait in vain delays the peer by
+	// ackLull, so each makes the next one rarer.
+	fewestLulls, mostLulls = 64, 4096
+	// skipWaits is how many acknowledgements don't wait at all after one whose
+	// next Step was long in coming: the program seems to do other things than poll.
+	skipWaits = 64
 )
 
-// ackWaits is whether to wait is a good idea just now.
-type ackWaits struct {
-	skip int // so many acknowledgements that could wait don't
+// ackWait is how a QP's acknowledgement waits.
+type ackWait struct {
+	since   clock.Time // when it began; 0: none waits
+	stirred clock.Time // when a request came or something was sent last
+	steps   uint8      // Steps since then, up to ackSteps + 1: the lull
+	asked   bool       // requests came since the last Step that it waited for
+	lulls   lulls
 }
 
-// skipWaits is how many acknowledgements don't wait after one whose next Step
-// was long in coming: the program seems to do other things than poll.
-const skipWaits = 64
+// stir notes that something goes on.
+func (a *ackWait) stir(now clock.Time) { a.stirred, a.steps = now, 0 }
+
+// lull notes a Step in which nothing went on.
+func (a *ackWait) lull() { a.steps = min(a.steps+1, ackSteps+1) }
+
+// inLull reports whether nothing goes on.
+func (a *ackWait) inLull() bool { return a.steps > ackSteps }
+
+// sitsOut reports whether the acknowledgement may wait although nothing goes on.
+func (a *ackWait) sitsOut(now clock.Time) bool {
+	return a.lulls.skip == 0 && now.Sub(a.stirred) < ackLull
+}
+
+// lulls is what is known of a peer that is not acknowledged at once: whether it
+// sends its next request all the same.
+type lulls struct {
+	skip uint16 // acknowledgements that go as a lull begins, before the next trial
+	next uint16 // as many there will be after a trial that fails
+}
+
+// paid says that the peer went on.
+func (l *lulls) paid() { l.next = fewestLulls }
+
+// failed says that it seems to wait for the acknowledgement.
+func (l *lulls) failed() {
+	l.skip = max(l.next, fewestLulls)
+	l.next = min(2*l.skip, mostLulls)
+}
+
+// sent counts an acknowledgement.
+func (l *lulls) sent() { l.skip -= min(l.skip, 1) }
 
 // ackMayWait reports whether acknowledgements of q may wait at all: only while a
 // poller's lease lives. If the poller runs no other Step, the worker's goroutine
 // does: on standby it looks when the lease is over, and it doesn't go to sleep
 // on what waits (see deadline and tryStep).
 func (w *Worker) ackMayWait(q *QP, now clock.Time, limit time.Duration) bool {
-	return w.waits.skip == 0 && w.leased.Load() > int64(now) && (q.waiting == 0 || now.Sub(q.waiting) < limit)
+	return w.skipWaits == 0 && w.leased.Load() > int64(now) && (q.ack.since == 0 || now.Sub(q.ack.since) < limit)
 }
 
 // mustWait reports whether all that q would send now is an acknowledgement that
@@ -44,42 +87,69 @@ func (w *Worker) mustWait(q *QP, now clock.Time, sent int) bool {
 	if !q.core.OnlyAcks(now) {
 		return false
 	}
-	limit := ackTime
+	a, limit := &q.ack, ackTime
 	switch {
 	case sent > 0:
-		q.quiet = 0
-	case q.fresh: // an answer may come, to go with
-		q.quiet, limit = 0, 2*ackTime
+		a.stir(now)
+	case a.asked: // an answer may come, to go with
+		if limit = 2 * ackTime; a.since != 0 && a.inLull() {
+			a.lulls.paid()
+		}
+		a.stir(now)
+	case a.since == 0:
+		a.stir(now)
 	default:
-		q.quiet++
+		a.lull()
 	}
-	if q.quiet <= ackSteps && w.ackMayWait(q, now, limit) {
+	a.asked = false
+	if w.goesOnWaiting(q, now, limit) {
 		return true
 	}
-	q.waiting = 0 // it goes now
-	w.waits.skip = max(0, w.waits.skip-1)
+	a.since = 0 // it goes now
+	a.lulls.sent()
+	w.skipWaits -= min(w.skipWaits, 1)
+	return false
+}
+
+// goesOnWaiting reports whether the acknowledgement of q may wait for another Step.
+func (w *Worker) goesOnWaiting(q *QP, now clock.Time, limit time.Duration) bool {
+	a := &q.ack
+	if !w.ackMayWait(q, now, limit) {
+		return false
+	}
+	if !a.inLull() || a.sitsOut(now) {
+		return true
+	}
+	if a.lulls.skip == 0 {
+		a.lulls.failed()
+	}
 	return false
 }
 
 // wait lets q's acknowledgement wait for the next Step.
 func (w *Worker) wait(s *side, q *QP, now clock.Time) {
 	w.deactivate(q)
-	q.where, q.fresh = isWaiting, false
+	q.where = isWaiting
 	s.waiting.push(q)
-	if q.waiting == 0 {
-		q.waiting = now
+	if q.ack.since == 0 {
+		q.ack.since = now
 	}
 }
 
-// endWaits puts those who waited in the line again.
+// endWaits puts those in the line again who waited long enough. Who got a packet
+// or work since is there already.
 func (w *Worker) endWaits(s *side, now clock.Time) {
-	for q := s.waiting.head; q != nil; q = s.waiting.head {
-		if now.Sub(q.waiting) > ackTime+lease {
-			w.waits.skip = skipWaits
+	for q := s.waiting.head; q != nil; {
+		next := q.next
+		a := &q.ack
+		if now.Sub(a.since) > ackTime+lease {
+			w.skipWaits = skipWaits
 		}
-		s.waiting.remove(q)
-		q.where = isReady
-		s.ready.push(q)
+		a.lull()
+		if !w.goesOnWaiting(q, now, ackTime) {
+			w.activate(q)
+		}
+		q = next
 	}
 }
 
@@ -93,7 +163,7 @@ func (w *Worker) sayAcks(q *QP) {
 	s := &w.sides[q.side]
 	w.deactivate(q)
 	w.activate(q)
-	w.waits.skip = max(w.waits.skip, 1)
+	w.skipWaits = max(w.skipWaits, 1)
 	w.turn(s, q, clock.Now(), quantum)
 	w.dispatch()
 	w.cancelSpare()

@@ -55,13 +55,11 @@ type QP struct {
 	sendCQ, recvCQ *cqBurst
 	template       wire.Template // of packets to the peer; also says what the peer's look like
 	path           path
-	side           uint8      // by which packets leave
-	where          uint8      // idle, isReady or isWaiting
-	fresh          bool       // packets came since an acknowledgement began to wait
-	quiet          uint8      // Steps since anything came or was sent, while an acknowledgement waits
-	waiting        clock.Time // since when an acknowledgement waits; 0: none does
-	next, prev     *QP        // in the list of where
-	timer          int        // index in the worker's timers
+	side           uint8 // by which packets leave
+	where          uint8 // idle, isReady or isWaiting
+	ack            ackWait
+	next, prev     *QP // in the list of where
+	timer          int // index in the worker's timers
 
 	rung     atomic.Bool // it is among the doorbells
 	nextRung *QP

@@ -23,7 +23,7 @@ type reserved struct {
 // step is one round. The caller holds the token. Its work is bounded, whatever
 // peers and posters do: a burst each way and side, and as many timers.
 func (w *Worker) step(now clock.Time) (worked bool) {
-	w.now = now
+	w.now, w.moved = now, 0
 	w.bells.take(func(q *QP) {
 		w.activate(q)
 		worked = true
@@ -54,6 +54,7 @@ func (w *Worker) receive(from uint8, now clock.Time) bool {
 		w.sides[from].used = from == sideWire
 		return false
 	}
+	w.moved += n
 	kept := 0
 	for i := range n {
 		f := &w.rx[i]
@@ -109,7 +110,7 @@ func (w *Worker) deliver(q *QP, p *wire.Packet, now clock.Time) wire.Verdict {
 	if w.batch.Immediate() {
 		w.batch.Run()
 	}
-	q.fresh = true
+	q.ack.asked = q.ack.asked || p.Opcode.Info().Request
 	w.activate(q)
 	return v
 }
@@ -130,9 +131,10 @@ func (w *Worker) expire(now clock.Time) (worked bool) {
 
 // activate puts q in the line of those who may send.
 func (w *Worker) activate(q *QP) {
-	if q.where != idle || q.dead.Load() {
+	if q.where == isReady || q.dead.Load() {
 		return
 	}
+	w.deactivate(q)
 	q.where = isReady
 	w.sides[q.side].ready.push(q)
 }
@@ -152,14 +154,19 @@ func (w *Worker) deactivate(q *QP) {
 // transmit lets the QPs of a side have their turns until a burst is made, no
 // one has anything to send, or there is no room to send.
 func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
-	w.endWaits(s, now)
+	if s.waiting.n > 0 {
+		w.endWaits(s, now)
+	}
 	s.full = false
 	sent := 0
 	for sent < burst && !s.full && s.ready.head != nil {
 		sent += w.turn(s, s.ready.head, now, min(quantum, burst-sent))
 	}
-	s.used = s.used || sent > 0
-	w.dispatch()
+	if sent > 0 {
+		s.used = true
+		w.moved += sent
+		w.dispatch()
+	}
 	w.cancelSpare()
 	// Without a packet, too: what the device did not take last time waits.
 	if err := s.link.Flush(); err != nil {
@@ -187,7 +194,7 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 		slot.pkt.Frame = w.spare.frame.Frame
 		if !q.core.Plan(now, &slot.pkt, w.batch) {
 			w.deactivate(q)
-			q.waiting = 0 // nothing is owed any more
+			q.ack.since = 0 // nothing is owed any more
 			w.timers.set(q, q.core.Deadline())
 			return sent
 		}

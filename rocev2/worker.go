@@ -40,26 +40,27 @@ type Worker struct {
 	line  Link // the wire side's, for Wait and Wake
 	sends bool // the Link can
 
-	token    sync.Mutex // guards all down to the blank line
-	now      clock.Time // of the Step that runs, or the last one
-	sides    [2]side
-	batch    *mem.Batch
-	pkt      wire.Packet // the packet being handled
-	rx       [burst]RxFrame
-	tx       [burst]planned
-	ntx      int // packets in tx
-	spare    reserved
-	waits    ackWaits
-	last     *QP // who got the last packet
-	qps      map[*QP]struct{}
-	timers   timers
-	bursts   map[CQ]*cqBurst
-	dirty    []*cqBurst
-	in, out  []*handover // by the other worker's index
-	lent     int         // frames in out
-	counters qp.Counters
-	traffic  traffic
-	drops    [wire.NumVerdicts]uint64
+	token     sync.Mutex // guards all down to the blank line
+	now       clock.Time // of the Step that runs, or the last one
+	sides     [2]side
+	batch     *mem.Batch
+	pkt       wire.Packet // the packet being handled
+	rx        [burst]RxFrame
+	tx        [burst]planned
+	ntx       int // packets in tx
+	moved     int // packets received and sent in this Step
+	spare     reserved
+	skipWaits int // so many acknowledgements that could wait don't
+	last      *QP // who got the last packet
+	qps       map[*QP]struct{}
+	timers    timers
+	bursts    map[CQ]*cqBurst
+	dirty     []*cqBurst
+	in, out   []*handover // by the other worker's index
+	lent      int         // frames in out
+	counters  qp.Counters
+	traffic   traffic
+	drops     [wire.NumVerdicts]uint64
 
 	bells     doorbells
 	leased    atomic.Int64  // clock.Time at which the poller's lease ends
@@ -144,9 +145,8 @@ func (w *Worker) tryStep(now clock.Time) bool {
 		return false
 	}
 	worked := !w.closed.Load() && w.step(now)
-	if worked {
-		// A Step with full bursts may have taken longer than the lease.
-		w.renew(clock.Now())
+	if worked && w.moved > quantum {
+		w.renew(clock.Now()) // the Step may have taken longer than the lease
 	}
 	w.token.Unlock()
 	// A goroutine that sleeps for frames knows nothing of the lease, nor of what

@@ -2,6 +2,7 @@ package rocev2
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -111,6 +112,7 @@ func TestTimersOfManyQPs(t *testing.T) {
 func TestAcknowledgementsWait(t *testing.T) {
 	a, _ := newPorts(t, true, 1, PairOptions{})
 	q := newFakes(t, a, 1, gid("10.0.0.2"))[0]
+	q.QP.ack.lulls.skip = math.MaxUint16 // its peer waits for them
 	w := a.Workers()[0]
 	w.Step(1)
 	q.onlyAcks = true
@@ -124,7 +126,7 @@ func TestAcknowledgementsWait(t *testing.T) {
 			w.leased.Store(int64(now) + 1)
 		}
 		q.owed.Store(1)
-		q.QP.fresh = q.QP.fresh || fresh
+		q.QP.ack.asked = q.QP.ack.asked || fresh
 		q.Doorbell()
 		before := q.planned()
 		w.Step(now)
@@ -383,6 +385,56 @@ func TestWaitingAcknowledgementsAreSentAtTheEnd(t *testing.T) {
 	}
 }
 
+// A peer that goes on without an acknowledgement lets it wait through the lull
+// between two requests; for one that does not, trials become rare.
+func TestAcknowledgementsSitOutLulls(t *testing.T) {
+	a, _ := newPorts(t, true, 1, PairOptions{})
+	q := newFakes(t, a, 1, gid("10.0.0.2"))[0]
+	w := a.Workers()[0]
+	w.Step(1)
+	q.onlyAcks = true
+	now := clock.Time(1000)
+	step := func(asked bool) (sent bool) {
+		before := q.planned()
+		now = now.Add(time.Microsecond)
+		if w.leased.Store(int64(now.Add(lease))); asked {
+			q.owed.Store(1)
+			q.QP.ack.asked = true
+			q.Doorbell()
+		}
+		w.Step(now)
+		return q.planned() != before
+	}
+	// wait asks and returns after how many Steps more the acknowledgement went.
+	wait := func() (steps int) {
+		for sent := step(true); !sent; sent = step(false) {
+			steps++
+		}
+		return steps
+	}
+	for range 3 { // requests in the lulls: one acknowledgement for all
+		for i := range ackSteps + 5 {
+			if step(i == 0) {
+				t.Fatal("an acknowledgement goes although the peer goes on without it")
+			}
+		}
+	}
+	long := int(ackLull / time.Microsecond)
+	if got := wait(); got != long {
+		t.Errorf("an acknowledgement waits for %d Steps, want %d", got, long)
+	}
+	for trial, between := range []int{fewestLulls, 2 * fewestLulls, 4 * fewestLulls} {
+		for range between - 1 { // the one of the trial was the first
+			if got := wait(); got != ackSteps+1 {
+				t.Fatalf("after trial %d an acknowledgement waits for %d Steps, want %d", trial, got, ackSteps+1)
+			}
+		}
+		if got := wait(); got != long {
+			t.Errorf("%d acknowledgements after trial %d one waits for %d Steps, want %d", between, trial, got, long)
+		}
+	}
+}
+
 // An acknowledgement that waited long, as the program had other things to do,
 // keeps the next ones from waiting.
 func TestAcknowledgementsStopWaiting(t *testing.T) {
@@ -396,7 +448,7 @@ func TestAcknowledgementsStopWaiting(t *testing.T) {
 		before := q.planned()
 		q.owed.Store(1)
 		q.Doorbell()
-		q.QP.fresh = true
+		q.QP.ack.asked = true
 		w.leased.Store(int64(now.Add(lease)))
 		w.Step(now)
 		return q.planned() == before

@@ -50,9 +50,18 @@ var (
 	kickRX = pollNothing
 )
 
-// sendNothing asks the kernel to look at the TX ring of fd.
-func sendNothing(fd int) unix.Errno {
-	_, _, e := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+// briefKick is how many descriptors are sent before the Go scheduler need know
+// of the call: telling it costs as much as one.
+const briefKick = 4
+
+// sendNothing asks the kernel to look at the TX ring of fd, where so many
+// descriptors wait.
+func sendNothing(fd int, waiting uint32) unix.Errno {
+	call := unix.Syscall6
+	if waiting <= briefKick {
+		call = unix.RawSyscall6
+	}
+	_, _, e := call(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return e
 }
 
