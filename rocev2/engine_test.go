@@ -7,6 +7,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 func TestOperations(t *testing.T) {
@@ -45,6 +46,7 @@ func TestOperations(t *testing.T) {
 
 // A QP connected to itself, and two QPs of one Port.
 func TestSameHost(t *testing.T) {
+	conform.Row(t, "bug/46")
 	a, _ := newPorts(t, true, 2, PairOptions{})
 	x, y, z := newEndpoint(t, a, 70_000, 16), newEndpoint(t, a, 70_000, 16), newEndpoint(t, a, 70_000, 16)
 	if x.Worker() == y.Worker() {

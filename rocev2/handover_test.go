@@ -5,6 +5,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // newCrossed makes two Ports of two queues whose cables are crossed: what a
@@ -120,6 +121,7 @@ func TestFullHandover(t *testing.T) {
 
 // A Port that is closed while frames are lent gives them back to their Links.
 func TestCloseWithLoans(t *testing.T) {
+	conform.Row(t, "bug/53")
 	a, b := newCrossed(t, true, PairOptions{})
 	x, y := newEndpoint(t, a, 1<<20, 16), newEndpoint(t, b, 1<<20, 16)
 	join(t, x, y, ib.MTU1024)
@@ -141,6 +143,7 @@ func TestCloseWithLoans(t *testing.T) {
 
 // Destroying a QP whose packets are on loan drops them as addressed to no one.
 func TestDestroyWithLoans(t *testing.T) {
+	conform.Row(t, "bug/53")
 	a, b := newCrossed(t, true, PairOptions{})
 	x, y := newEndpoint(t, a, 1<<20, 16), newEndpoint(t, b, 1<<20, 16)
 	join(t, x, y, ib.MTU1024)

@@ -10,6 +10,7 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // changingNet is a Net that a test changes.
@@ -87,6 +88,7 @@ func TestPathsFollowTheNetwork(t *testing.T) {
 }
 
 func TestModifyErrors(t *testing.T) {
+	conform.Row(t, "bug/40")
 	a, _ := newPorts(t, true, 1, PairOptions{})
 	x, _, err := NewPair(PairOptions{})
 	if err != nil {
@@ -143,6 +145,7 @@ func TestModifyErrors(t *testing.T) {
 }
 
 func TestHeadersOfAPath(t *testing.T) {
+	conform.Row(t, "5.6/hops", "5.6/sport-3")
 	l, far, err := NewPair(PairOptions{})
 	if err != nil {
 		t.Fatal(err)

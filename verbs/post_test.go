@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 func TestPostSendTranslates(t *testing.T) {
@@ -102,6 +103,7 @@ func TestPostSendRefuses(t *testing.T) {
 }
 
 func TestLongestMessageIsAccepted(t *testing.T) {
+	conform.Row(t, "bug/38")
 	b := newBench(t)
 	q, _ := b.qp(Caps{MaxSendWR: 8, MaxSendSGE: 2}, StateRTS)
 	const gib = 1 << 30

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // wantEvent waits for an event of d.
@@ -31,6 +33,8 @@ func wantState(t *testing.T, q *QP, want QPState) {
 
 // What goes wrong, and how each side learns of it (the table of errors to completions).
 func TestErrors(t *testing.T) {
+	conform.Row(t, "5.8/mlx5-rkey", "5.8/mlx5-flags", "5.8/mlx5-local", "5.8/mlx5-rnr", "5.8/mlx5-gone",
+		"5.8/resp-long", "5.8/resp-lkey", "5.8/resp-access")
 	quick := ConnectOptions{RetryCnt: 1, RNRRetry: 1, MinRNRTimer: 1}
 	gone, reading := quick, quick
 	gone.Timeout = 8
@@ -119,6 +123,7 @@ func write(a, b *side, offset int, rkey uint32) SendWR {
 
 // Deregistering a region that a peer is reading: the peer gets RemAccessErr.
 func TestDeregWhileREADsFly(t *testing.T) {
+	conform.Row(t, "bug/17")
 	a, b := newPair(t, 1<<20, Caps{MaxSendWR: 8, MaxSendSGE: 1}, ConnectOptions{})
 	wr := SendWR{Opcode: OpRead, Flags: Signaled, SGEs: []SGE{a.mr.SGE(0, 1<<20)}, RemoteAddr: b.mr.IOVA(), RKey: b.mr.RKey()}
 	floodUntil(t, a, wr, b.mr.Dereg, RemAccessErr)
@@ -163,6 +168,7 @@ func floodUntil(t *testing.T, a *side, wr SendWR, dereg func() error, want WCSta
 
 // A CQ that overruns takes its QPs to ERR and says so.
 func TestOverrunFailsTheQP(t *testing.T) {
+	conform.Row(t, "5.8/resp-cq")
 	a, b := newPair(t, 4096, Caps{}, ConnectOptions{})
 	small := must(a.dev.CreateCQ(2, nil))
 	a.qp.Destroy()

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // Modify to ERR in a flood: each work request completes exactly once, in order per queue, and first the successes.
 func TestErrInAFlood(t *testing.T) {
+	conform.Row(t, "5.11/31", "bug/24")
 	for round := range 10 {
 		a, b := newPair(t, 1<<16, Caps{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1}, ConnectOptions{})
 		const total = 400
@@ -70,6 +72,7 @@ func checkFlood(t *testing.T, what string, wcs []WC) {
 
 // Destroy under traffic: it returns, and nothing completes afterwards.
 func TestDestroyUnderTraffic(t *testing.T) {
+	conform.Row(t, "bug/53")
 	a, b := newPair(t, 1<<16, Caps{MaxSendWR: 32, MaxSendSGE: 1}, ConnectOptions{})
 	for round := range 20 {
 		var wg sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // watched is an Interface at one end of a veth pair, and how often it notified.
@@ -77,6 +78,7 @@ func (w *watched) untilGIDs(list ...string) {
 }
 
 func TestAddressesFollow(t *testing.T) {
+	conform.Row(t, "bug/42")
 	p := nettest.New(t, nettest.Config{})
 	e := p.Ends[0]
 	w := watch(t, e)
@@ -97,6 +99,7 @@ func TestAddressesFollow(t *testing.T) {
 
 // A tentative address is none, and becomes one when no one else has it.
 func TestDuplicateAddressDetection(t *testing.T) {
+	conform.Row(t, "bug/42")
 	p := nettest.New(t, nettest.Config{})
 	w, other := watch(t, p.Ends[0]), p.Ends[1]
 	name := w.end.Name
@@ -222,6 +225,7 @@ func TestInterfaceRemoved(t *testing.T) {
 }
 
 func TestWithoutIPv6(t *testing.T) {
+	conform.Row(t, "bug/44")
 	p := nettest.New(t, nettest.Config{})
 	e := p.Ends[0]
 	if err := e.NS.Do(func() error {

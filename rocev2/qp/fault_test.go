@@ -6,6 +6,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // another registers a second region, of n bytes at IOVA 0.
@@ -110,6 +111,7 @@ func TestNAKOfTheFirstFault(t *testing.T) {
 
 // The memory of a WRITE with immediate goes away after it took its receive.
 func TestFaultOfWriteImm(t *testing.T) {
+	conform.Row(t, "5.8/resp-access-imm")
 	tq := newQP(t, nil)
 	other := tq.another(4, mem.LocalWrite|mem.RemoteWrite)
 	tq.recv(1, 0, 4)

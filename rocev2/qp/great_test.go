@@ -10,6 +10,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // kept is how much of a great region is real memory: the rest of the source is
@@ -36,6 +37,7 @@ func TestGreatReadFliesAlone(t *testing.T) {
 	if raceEnabled {
 		t.Skip("8 million packets take minutes under the race detector; it runs without")
 	}
+	conform.Row(t, "5.3/outstanding", "bug/21", "bug/38")
 	x := newQP(t, nil)
 	y := newQP(t, func(a *Attr) {
 		a.DestQPN, a.RQPSN, a.SQPSN = testQPN, localPSN, peerPSN

@@ -8,9 +8,11 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 func TestSendPackets(t *testing.T) {
+	conform.Row(t, "5.3/req-ack", "5.8/signalled", "5.11/1")
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSendImm, Flags: Signaled | Solicited, SGEs: tq.local(0, 600), Imm: 0xabcd})
 	tq.send(SendWQE{ID: 2, Opcode: WRSend, Flags: Signaled})
@@ -36,6 +38,7 @@ func TestSendPackets(t *testing.T) {
 }
 
 func TestScatterGatherList(t *testing.T) {
+	conform.Row(t, "bug/33")
 	tq := newQP(t, nil)
 	var list []SGE
 	var want []byte
@@ -82,6 +85,7 @@ func readResponse(psn, i, n int) wire.Header {
 }
 
 func TestInline(t *testing.T) {
+	conform.Row(t, "bug/33")
 	tq := newQP(t, nil)
 	data := seq(300)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled | Inline, Inline: data})
@@ -92,6 +96,7 @@ func TestInline(t *testing.T) {
 }
 
 func TestSequenceNAK(t *testing.T) {
+	conform.Row(t, "5.2/nak-60", "5.3/req-nak-sequence", "bug/15")
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 700)})
 	for range 3 {
@@ -109,6 +114,7 @@ func TestSequenceNAK(t *testing.T) {
 }
 
 func TestTimeoutExhaustsRetries(t *testing.T) {
+	conform.Row(t, "5.3/req-timeout", "5.8/req-retries", "5.8/req-flush", "5.8/fields")
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, SGEs: tq.local(0, 4)})
 	tq.send(SendWQE{ID: 2, Opcode: WRSend, SGEs: tq.local(0, 4)})
@@ -135,6 +141,7 @@ func TestTimeoutExhaustsRetries(t *testing.T) {
 }
 
 func TestProgressRestoresRetries(t *testing.T) {
+	conform.Row(t, "5.3/req-timeout")
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 10*256)})
 	for i := range 9 {
@@ -161,6 +168,7 @@ func TestTimeoutZeroIsNever(t *testing.T) {
 }
 
 func TestRNR(t *testing.T) {
+	conform.Row(t, "5.3/req-rnr", "5.8/req-rnr", "bug/11")
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, SGEs: tq.local(0, 300)})
 	for round := range rtsAttr.RNRRetry + 1 {
@@ -181,6 +189,7 @@ func TestRNR(t *testing.T) {
 }
 
 func TestRNRRetrySevenIsForEver(t *testing.T) {
+	conform.Row(t, "5.3/req-rnr", "bug/12")
 	tq := newQP(t, func(a *Attr) { a.RNRRetry = 7 })
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 4)})
 	for range 100 {
@@ -205,6 +214,7 @@ func TestRNRTimerTable(t *testing.T) {
 }
 
 func TestErrorNAKs(t *testing.T) {
+	conform.Row(t, "5.8/req-61", "5.8/req-62", "5.8/req-63", "5.8/req-flush")
 	for s, want := range map[wire.Syndrome]WCStatus{
 		wire.NakInvalidRequest: RemInvReqErr, wire.NakRemoteAccess: RemAccessErr, wire.NakRemoteOperation: RemOpErr,
 	} {
@@ -227,6 +237,7 @@ func TestErrorNAKs(t *testing.T) {
 }
 
 func TestReservedSyndromesAreIgnored(t *testing.T) {
+	conform.Row(t, "5.2/syndrome-reserved", "5.2/nak-64")
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, SGEs: tq.local(0, 4)})
 	tq.plan()
@@ -239,6 +250,7 @@ func TestReservedSyndromesAreIgnored(t *testing.T) {
 }
 
 func TestGhostAndOldAcks(t *testing.T) {
+	conform.Row(t, "5.3/req-old", "5.3/req-ghost", "5.11/10")
 	tq := newQP(t, nil)
 	tq.wantVerdict(wire.DropGhost, tq.gets(ack(0, 1), nil))
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 4)})
@@ -254,6 +266,7 @@ func TestGhostAndOldAcks(t *testing.T) {
 }
 
 func TestRead(t *testing.T) {
+	conform.Row(t, "5.1/op-0c", "5.3/width", "5.11/9")
 	tq := newQP(t, nil)
 	data := seq(700)
 	tq.send(SendWQE{ID: 1, Opcode: WRRead, Flags: Signaled, SGEs: tq.local(100, 700), RemoteAddr: 0x9000, RKey: 3})
@@ -274,6 +287,7 @@ func TestRead(t *testing.T) {
 // A gap in a READ response is an implied NAK: what is missing is asked for
 // again, from the first missing byte on.
 func TestReadResumesInTheMiddle(t *testing.T) {
+	conform.Row(t, "5.3/req-gap", "5.3/req-read-resume", "5.11/6")
 	tq := newQP(t, nil)
 	data := seq(1000)
 	tq.send(SendWQE{ID: 1, Opcode: WRRead, Flags: Signaled, SGEs: tq.local(0, 1000), RemoteAddr: 0x9000, RKey: 3})
@@ -291,6 +305,7 @@ func TestReadResumesInTheMiddle(t *testing.T) {
 
 // An ACK past a READ without its response is an implied NAK (known bug 14).
 func TestAckPastRead(t *testing.T) {
+	conform.Row(t, "5.3/req-implied", "5.11/11", "bug/14")
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 40, Opcode: WRWrite, Flags: Signaled, SGEs: tq.local(0, 4), RKey: 3})
 	tq.send(SendWQE{ID: 41, Opcode: WRRead, Flags: Signaled, SGEs: tq.local(8, 4), RKey: 3})
@@ -309,6 +324,7 @@ func TestAckPastRead(t *testing.T) {
 }
 
 func TestAtomics(t *testing.T) {
+	conform.Row(t, "5.1/op-12", "5.3/req-implied", "5.11/9")
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRFetchAdd, Flags: Signaled, SGEs: tq.local(16, 8), RemoteAddr: 0x40, RKey: 3, CompareAdd: 5})
 	tq.send(SendWQE{ID: 2, Opcode: WRCompareSwap, Flags: Signaled, SGEs: tq.local(24, 8), RemoteAddr: 0x48, RKey: 3, CompareAdd: 5, Swap: 6})
@@ -329,6 +345,7 @@ func TestAtomics(t *testing.T) {
 }
 
 func TestBadResponses(t *testing.T) {
+	conform.Row(t, "5.8/req-response")
 	read := func(tq *testQP) {
 		tq.send(SendWQE{ID: 1, Opcode: WRRead, SGEs: tq.local(0, 600), RKey: 3})
 	}
@@ -362,6 +379,7 @@ func TestBadResponses(t *testing.T) {
 }
 
 func TestFence(t *testing.T) {
+	conform.Row(t, "5.8/fence")
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRRead, Flags: Signaled, SGEs: tq.local(0, 4), RKey: 3})
 	tq.send(SendWQE{ID: 2, Opcode: WRSend, Flags: Signaled | Fence, SGEs: tq.local(0, 4)})
@@ -406,6 +424,7 @@ func TestWindowAsksForAcks(t *testing.T) {
 }
 
 func TestLocalErrors(t *testing.T) {
+	conform.Row(t, "5.8/req-prot", "5.8/req-length", "5.8/req-operation", "5.8/req-flush", "bug/34", "bug/38")
 	for name, c := range map[string]struct {
 		w    SendWQE
 		want WCStatus
@@ -516,6 +535,7 @@ func TestSignalAll(t *testing.T) {
 }
 
 func TestPSNArithmetic(t *testing.T) {
+	conform.Row(t, "5.3/modulo", "bug/21")
 	for _, start := range []ib.PSN{0, 1, 0x7fffff, 0x800000, 0xffffff} {
 		tq := newQP(t, func(a *Attr) { a.SQPSN = start })
 		for i := range 20 {

@@ -9,6 +9,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // req is a request of the peer with PSN number n.
@@ -25,6 +26,7 @@ func (tq *testQP) reth(o wire.Opcode, n, off, length int) wire.Header {
 }
 
 func TestReceiveSend(t *testing.T) {
+	conform.Row(t, "5.3/resp-expected", "5.3/resp-behind-send", "5.3/resp-coalesce", "5.11/1", "5.11/3", "5.11/9")
 	tq := newQP(t, nil)
 	tq.recv(1, 0, 1000)
 	tq.recv(2, 1000, 0)
@@ -66,6 +68,7 @@ func TestReceiveScatters(t *testing.T) {
 }
 
 func TestReceiveWrite(t *testing.T) {
+	conform.Row(t, "5.11/22", "bug/31")
 	tq := newQP(t, nil)
 	data := seq(300)
 	tq.accepts(tq.reth(wire.RCWriteFirst, 0, 100, 300), data[:256])
@@ -84,6 +87,7 @@ func TestReceiveWrite(t *testing.T) {
 }
 
 func TestZeroLengthIgnoresTheKey(t *testing.T) {
+	conform.Row(t, "5.7/rkey-zero", "5.11/21")
 	tq := newQP(t, nil)
 	h := req(wire.RCWriteOnly, 0)
 	h.RKey, h.VA = 0xdeadbeef, ^uint64(0)
@@ -96,6 +100,8 @@ func TestZeroLengthIgnoresTheKey(t *testing.T) {
 }
 
 func TestAnswerRead(t *testing.T) {
+	conform.Row(t, "5.1/op-0c", "5.3/response", "5.3/resp-expected", "5.3/resp-order", "5.3/resp-behind-read",
+		"5.2/msn-read", "5.11/5")
 	tq := newQP(t, nil)
 	tq.accepts(tq.reth(wire.RCReadRequest, 0, 10, 700), nil)
 	tq.accepts(ackReq(tq.reth(wire.RCWriteOnly, 3, 2000, 4)), []byte("abcd"))
@@ -130,6 +136,7 @@ func TestAnswerRead(t *testing.T) {
 }
 
 func TestReadMemoryGone(t *testing.T) {
+	conform.Row(t, "5.3/req-nak-read", "bug/17")
 	tq := newQP(t, nil)
 	tq.accepts(tq.reth(wire.RCReadRequest, 0, 0, 700), nil)
 	tq.wantPacket(wire.Header{Opcode: wire.RCReadRespFirst, PSN: psnP(0), Syndrome: wire.SyndromeAck, MSN: 1}, tq.mem[:256])
@@ -141,6 +148,7 @@ func TestReadMemoryGone(t *testing.T) {
 }
 
 func TestAnswerAtomics(t *testing.T) {
+	conform.Row(t, "5.1/op-13", "5.1/op-14", "5.3/resp-behind-atomic", "5.3/resp-behind-gone", "5.11/7", "bug/10")
 	tq := newQP(t, nil)
 	word := func() uint64 { return binary.NativeEndian.Uint64(tq.mem[64:]) }
 	binary.NativeEndian.PutUint64(tq.mem[64:], 100)
@@ -180,6 +188,7 @@ func TestAnswerAtomics(t *testing.T) {
 }
 
 func TestOutOfOrder(t *testing.T) {
+	conform.Row(t, "5.3/resp-ahead", "5.8/resp-psn")
 	tq := newQP(t, nil)
 	for id := range uint64(4) {
 		tq.recv(id, 0, 4)
@@ -197,6 +206,7 @@ func TestOutOfOrder(t *testing.T) {
 }
 
 func TestReceiverNotReady(t *testing.T) {
+	conform.Row(t, "5.3/resp-rnr", "5.8/resp-rnr")
 	tq := newQP(t, nil)
 	rnr := nakP(0, wire.SyndromeRNR|12, 0)
 	for range 3 {
@@ -255,6 +265,7 @@ var refusals = []struct {
 	{name: "READ inside a WRITE", setup: writeFirst, h: reth(wire.RCReadRequest, psn1), nak: 0x61, event: EventQPReqErr},
 	{name: "atomic with a bad rkey", h: reth(wire.RCFetchAdd, badKey), nak: 0x62, event: EventQPAccessErr},
 	{name: "atomic misaligned", h: reth(wire.RCFetchAdd, odd), nak: 0x61, event: EventQPReqErr},
+	{name: "atomic at an odd address", h: reth(wire.RCCompareSwap, oneOff), nak: 0x61, event: EventQPReqErr},
 	{name: "atomic without the QP's right", tune: noAccess, h: reth(wire.RCCompareSwap, nil), nak: 0x61, event: EventQPReqErr},
 	{name: "atomic without the region's right", setup: readOnly, h: reth(wire.RCCompareSwap, nil), nak: 0x62, event: EventQPAccessErr},
 	{name: "atomic that was not granted", tune: noReads, h: reth(wire.RCFetchAdd, nil), nak: 0x61, event: EventQPReqErr},
@@ -294,6 +305,7 @@ func beyond(_ *testQP, h *wire.Header)   { h.VA = memBase + memSize - 2 }
 func wraps(_ *testQP, h *wire.Header)    { h.VA = ^uint64(0) - 1 }
 func tooLarge(_ *testQP, h *wire.Header) { h.Length = 1<<31 + 1 }
 func odd(_ *testQP, h *wire.Header)      { h.VA += 4 }
+func oneOff(_ *testQP, h *wire.Header)   { h.VA++ }
 func psn1(_ *testQP, h *wire.Header)     { h.PSN = psnP(1) }
 func recv4(tq *testQP)                   { tq.recv(1, 0, 4) }
 func noAccess(a *Attr)                   { a.Access = 0 }
@@ -322,6 +334,8 @@ func readOnly(tq *testQP) {
 }
 
 func TestRefusals(t *testing.T) {
+	conform.Row(t, "5.8/resp-long", "5.8/resp-lkey", "5.8/resp-access", "5.8/resp-flags", "5.8/resp-reserved",
+		"5.8/resp-order", "5.8/resp-length", "5.8/resp-misaligned", "5.8/mlx5-state", "5.11/8", "bug/7", "bug/22")
 	for _, burst := range []bool{false, true} {
 		for _, c := range refusals {
 			t.Run(fmt.Sprintf("%s/burst=%v", c.name, burst), func(t *testing.T) {
@@ -413,6 +427,7 @@ func TestFaultInBurst(t *testing.T) {
 }
 
 func TestTooManyReads(t *testing.T) {
+	conform.Row(t, "5.8/resp-many")
 	tq := newQP(t, nil)
 	for i := range 4 {
 		tq.accepts(tq.reth(wire.RCReadRequest, i, 0, 4), nil)
@@ -455,6 +470,7 @@ func TestReplayResources(t *testing.T) {
 
 // Fewer READs granted while some are owed: nothing owed is lost.
 func TestShrinkResources(t *testing.T) {
+	conform.Row(t, "bug/27")
 	tq := newQP(t, nil)
 	for i := range 4 {
 		tq.accepts(tq.reth(wire.RCReadRequest, i, 0, 4), nil)

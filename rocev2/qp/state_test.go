@@ -7,6 +7,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 var allStates = []State{Reset, Init, RTR, RTS, SQD, SQE, Err}
@@ -134,6 +135,7 @@ func TestQueryReturnsWhatWasSet(t *testing.T) {
 
 // Nothing but RTR, RTS and SQD takes packets; nothing at all makes a QP panic.
 func TestEveryOpcodeInEveryState(t *testing.T) {
+	conform.Row(t, "5.11/25")
 	for _, s := range allStates {
 		if s == SQE {
 			continue

@@ -324,7 +324,7 @@ func TestEmitAgain(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	conform.Row(t, "5.6/df")
+	conform.Row(t, "5.6/df", "5.6/hops")
 	for name, flow := range flows() {
 		flow.HopLimit, flow.IPID = 0, 0
 		var p Packet

@@ -8,11 +8,13 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // A message whose middle is lost: one NAK with the PSN that is expected, and
 // the rest again makes it whole.
 func TestLostMiddle(t *testing.T) {
+	conform.Row(t, "5.11/2", "5.3/resp-ahead")
 	r := newRig(t, ib.MTU256)
 	v := r.victim
 	v.enter(qp.RTS)
@@ -39,6 +41,7 @@ func TestLostMiddle(t *testing.T) {
 
 // READ of 5000 bytes at path MTU 1024: five responses over five PSNs.
 func TestReadOfFivePackets(t *testing.T) {
+	conform.Row(t, "5.11/4", "5.3/width")
 	r := newRig(t, ib.MTU1024)
 	v := r.victim
 	v.enter(qp.RTS)
@@ -83,6 +86,7 @@ func (r *rig) wantSends(n int) {
 // RNR NAKs of several codes and retry counts: not before the time, as often as
 // allowed, and then the end.
 func TestRNR(t *testing.T) {
+	conform.Row(t, "5.11/12")
 	wait := map[byte]time.Duration{0: 655360 * time.Microsecond, 1: 10 * time.Microsecond,
 		12: 640 * time.Microsecond, 31: 491520 * time.Microsecond}
 	r := newRig(t, ib.MTU256)
@@ -112,6 +116,7 @@ func TestRNR(t *testing.T) {
 
 // A QP that waits for a receiver that is never ready can be ended.
 func TestEndInRNRWait(t *testing.T) {
+	conform.Row(t, "bug/12")
 	r := newRig(t, ib.MTU256)
 	forever := func(a *qp.Attr) { a.RNRRetry = 7 }
 	rnr := func() []byte { return r.victim.response(0x11, 0, aeth(0x20, 0), nil).bytes() }
@@ -135,6 +140,7 @@ func TestEndInRNRWait(t *testing.T) {
 
 // Every syndrome, in answer to a SEND.
 func TestSyndromes(t *testing.T) {
+	conform.Row(t, "5.11/13", "5.2/nak-60", "5.2/nak-61", "5.2/nak-62", "5.2/nak-63")
 	r := newRig(t, ib.MTU256)
 	for s := range 256 {
 		r.asks(func(*qp.Attr) {})
@@ -165,6 +171,7 @@ func TestSyndromes(t *testing.T) {
 
 // Silence ends a connection after one more timeout than there are retries.
 func TestSilence(t *testing.T) {
+	conform.Row(t, "5.11/14", "5.4/retries")
 	r := newRig(t, ib.MTU256)
 	const timeout = 4096 << 14 // ns
 	for retries := range uint8(8) {
@@ -188,6 +195,7 @@ func TestSilence(t *testing.T) {
 
 // Lengths and addresses that a sum of 32 or 64 bits can't hold.
 func TestGreatLengths(t *testing.T) {
+	conform.Row(t, "5.11/20")
 	r := newRig(t, ib.MTU256)
 	v := r.victim
 	for _, c := range []struct {
@@ -230,6 +238,7 @@ func TestGreatLengths(t *testing.T) {
 
 // The two ends use different path MTUs.
 func TestMTUMismatch(t *testing.T) {
+	conform.Row(t, "5.11/30")
 	for _, c := range []struct{ ours, theirs ib.MTU }{{ib.MTU256, ib.MTU1024}, {ib.MTU1024, ib.MTU256}} {
 		r := newRig(t, c.ours)
 		v := r.victim
@@ -252,6 +261,7 @@ func TestMTUMismatch(t *testing.T) {
 // A QP that is moved to ERR while packets pour in: every work request completes
 // once, in order, and what comes later is nothing to it.
 func TestErrInAFlood(t *testing.T) {
+	conform.Row(t, "5.11/31", "bug/24")
 	for taken := range 40 {
 		r := newRig(t, ib.MTU256)
 		v := r.victim
@@ -288,6 +298,7 @@ func TestErrInAFlood(t *testing.T) {
 // A long READ through a transmit queue of 16 frames: all of it comes, in order,
 // without the peer asking again.
 func TestReadThroughASmallQueue(t *testing.T) {
+	conform.Row(t, "bug/18")
 	r := newRig(t, ib.MTU256)
 	v := r.victim
 	v.enter(qp.RTS)
@@ -312,6 +323,7 @@ func TestReadThroughASmallQueue(t *testing.T) {
 // The number of READs granted is changed while READs are under way: these are
 // answered, and the new number is kept.
 func TestFewerReadsGranted(t *testing.T) {
+	conform.Row(t, "bug/27")
 	for _, granted := range []uint8{0, 1, 5} {
 		r := newRig(t, ib.MTU256)
 		v := r.victim

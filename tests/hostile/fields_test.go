@@ -7,6 +7,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // lands is the outcome of a SEND of the peer, the n-th, into the n-th receive.
@@ -44,6 +45,7 @@ func (r *rig) dropped(what string, v wire.Verdict, b []byte) {
 // Every bit of a packet: what routers may change is not covered by the ICRC,
 // what Ethernet says is not looked at, and anything else makes the packet vanish.
 func TestEveryBit(t *testing.T) {
+	conform.Row(t, "5.11/17", "5.5/rest")
 	for _, v6 := range []uint8{0, 1} {
 		for _, vlan := range []bool{false, true} {
 			t.Run(fmt.Sprintf("v6=%d,vlan=%v", v6, vlan), func(t *testing.T) {
@@ -119,6 +121,7 @@ func isData(at int, v6, vlan bool) bool {
 // Damage in each region of packets of each kind is silent; the packet itself,
 // afterwards, is welcome.
 func TestDamageInEachRegion(t *testing.T) {
+	conform.Row(t, "5.11/16")
 	r := newRig(t, ib.MTU256)
 	for _, op := range []byte{0x04, 0x05, 0x0a, 0x0b, 0x0c, 0x13, 0x14} {
 		x := cell{r, least + opcodes[op].ext + 8, op, 0, qp.RTS, idle}
@@ -151,6 +154,7 @@ func TestTransportVersion(t *testing.T) {
 
 // The table of P_Keys, for the one that the port has: 0xffff.
 func TestPKeys(t *testing.T) {
+	conform.Row(t, "5.7/pkey-ffff-ffff", "5.7/pkey-7fff-ffff", "5.7/pkey-0000-ffff", "5.7/pkey-drop")
 	r := newRig(t, ib.MTU256)
 	r.victim.enter(qp.RTS)
 	n := 0
@@ -168,6 +172,7 @@ func TestPKeys(t *testing.T) {
 
 // What a peer may choose freely.
 func TestPeersFreedom(t *testing.T) {
+	conform.Row(t, "5.11/26", "5.11/27", "bug/3")
 	r := newRig(t, ib.MTU256)
 	r.victim.enter(qp.RTS)
 	for n, change := range []func(f *frame){
@@ -217,6 +222,7 @@ func TestDestinations(t *testing.T) {
 // A congestion notification touches neither sequence numbers nor what is owed,
 // whatever its fields say.
 func TestCongestionNotifications(t *testing.T) {
+	conform.Row(t, "5.9/cnp-state")
 	r := newRig(t, ib.MTU256)
 	r.victim.enter(qp.RTS)
 	for n, change := range []func(f *frame){
@@ -234,6 +240,7 @@ func TestCongestionNotifications(t *testing.T) {
 
 // Payloads of 0 to 7 bytes, both ways: pad and ICRC.
 func TestSmallPayloads(t *testing.T) {
+	conform.Row(t, "5.11/15", "5.1/pad", "bug/1")
 	r := newRig(t, ib.MTU256)
 	r.victim.enter(qp.RTS)
 	for n := range 8 {

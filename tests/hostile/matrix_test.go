@@ -6,6 +6,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 var states = []qp.State{qp.Reset, qp.Init, qp.RTR, qp.RTS, qp.SQD, qp.Err}
@@ -42,6 +43,8 @@ func around(cut int) (l []int) {
 // TestMatrix sends a frame of every length with every opcode and every pad
 // count to a QP in every state.
 func TestMatrix(t *testing.T) {
+	conform.Row(t, "5.1/op-0c", "5.1/op-11", "5.1/op-12", "5.1/op-13", "5.1/op-14", "5.1/op-15", "5.1/op-18",
+		"5.1/op-19", "5.1/op-1a", "5.1/op-1b", "5.1/op-1e", "5.1/op-1f", "5.1/op-other", "5.11/25", "5.11/32", "bug/4")
 	for _, s := range states {
 		for sc := range numScenes {
 			if sc != idle && s != qp.RTS {
@@ -101,6 +104,7 @@ func (r *rig) try(x *cell, fresh bool) bool {
 // TestTruncated cuts a good frame of each opcode at every length; the lengths
 // in its headers stay.
 func TestTruncated(t *testing.T) {
+	conform.Row(t, "bug/4")
 	r := newRig(t, ib.MTU256)
 	r.play(qp.RTS, idle)
 	for op := range 256 {
@@ -121,6 +125,7 @@ func TestTruncated(t *testing.T) {
 
 // TestLengthFields sets the lengths of IP and UDP to everything near the truth.
 func TestLengthFields(t *testing.T) {
+	conform.Row(t, "5.6/length", "bug/4")
 	for v6 := range uint8(2) {
 		r := newRig(t, ib.MTU256)
 		r.v6 = v6

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/tests/conform"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -221,6 +222,7 @@ func setUp(t testing.TB, e *nettest.End, up bool) {
 
 // The interface goes away under load, at either end.
 func TestInterfaceRemovedUnderLoad(t *testing.T) {
+	conform.Row(t, "bug/53")
 	for i, which := range []string{"own", "peer"} {
 		t.Run(which, func(t *testing.T) {
 			p := nettest.New(t, nettest.Config{Bridge: true})

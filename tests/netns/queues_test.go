@@ -10,6 +10,7 @@ import (
 
 	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/tests/conform"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -100,6 +101,7 @@ func queuePackets(t testing.TB, e *nettest.End) map[string]int {
 // Two devices on two interfaces of one namespace and process, each with a peer of
 // its own.
 func TestTwoDevices(t *testing.T) {
+	conform.Row(t, "bug/66")
 	p := nettest.New(t, nettest.Config{})
 	f := farBehind(t, p)
 	mid := p.Ends[1]
@@ -123,6 +125,7 @@ func TestTwoDevices(t *testing.T) {
 // A device talks to itself, by each of its own addresses and between them, and no
 // packet leaves the host.
 func TestSameHost(t *testing.T) {
+	conform.Row(t, "bug/46")
 	p, devs := openPair(t, nettest.Config{Queues: 2})
 	e := p.Ends[0]
 	addAddr(t, e, "10.77.0.51/24")

@@ -10,6 +10,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/decode"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/tests/conform"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -37,6 +38,7 @@ func TestThroughABridge(t *testing.T) {
 		t.Run(fmt.Sprintf("mtu=%d", link.mtu), func(t *testing.T) {
 			need(t, "tcpdump", "tshark")
 			p, devs := openPair(t, nettest.Config{Bridge: true, MTU: link.mtu})
+			conform.Row(t, "bug/40", "bug/47", "bug/48")
 			var own [2]*ownCapture
 			for i := range own {
 				own[i] = startCapture(t, p.Ends[i], devs[i])
@@ -131,8 +133,8 @@ func checkComments(t *testing.T, e *nettest.End, list []seen) {
 		want := "accepted"
 		if s.from == e.V4.String() || s.from == e.V6.String() {
 			want = ""
-		} else if before[s.packet] && s.comment == "duplicate" {
-			want = "duplicate"
+		} else if before[s.packet] && s.comment == "dropped: duplicate" {
+			want = "dropped: duplicate"
 		}
 		before[s.packet] = true
 		if s.comment != want {
