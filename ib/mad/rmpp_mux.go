@@ -9,7 +9,9 @@ import (
 )
 
 // Message is what came over RMPP: the packet of its first segment, whose MAD
-// has the headers, and all data.
+// has the headers, and all data. With Err set it is a transfer of either
+// direction that failed: the packet is then what was received first, or given
+// to Send, and the data is gone.
 type Message struct {
 	Packet
 	Bytes []byte
@@ -146,7 +148,7 @@ func (r *RMPP) Next(p *Packet) bool {
 	return false
 }
 
-// Message returns a message that came in whole.
+// Message returns a message that came in whole, or that a transfer failed.
 func (r *RMPP) Message() (Message, bool) {
 	if len(r.messages) == 0 {
 		return Message{}, false
@@ -190,7 +192,7 @@ func (r *RMPP) update(x *transfer, now clock.Time) {
 		x.deadline = x.sender.Deadline()
 		if done, err := x.sender.Done(); done && err != nil && !x.reported {
 			x.reported = true
-			r.Failed++
+			r.fail(&x.sender.head, err)
 		}
 	}
 	heap.Fix(&r.deadlines, x.index)
@@ -206,14 +208,21 @@ func (r *RMPP) report(x *transfer, now clock.Time) {
 	case !x.reported:
 		x.reported = true
 		x.deadline = now.Add(rmppLinger)
-		msg := Message{Packet: x.receiver.head, Bytes: x.receiver.data}
-		msg.Err = err
-		x.receiver.data = nil
-		r.messages = append(r.messages, msg)
 		if err != nil {
-			r.Failed++
+			r.fail(&x.receiver.head, err)
+		} else {
+			r.messages = append(r.messages, Message{Packet: x.receiver.head, Bytes: x.receiver.data})
 		}
+		x.receiver.data = nil
 	}
+}
+
+// fail hands over that a transfer was given up.
+func (r *RMPP) fail(head *Packet, err error) {
+	msg := Message{Packet: *head}
+	msg.Err = err
+	r.messages = append(r.messages, msg)
+	r.Failed++
 }
 
 func (r *RMPP) enqueue(x *transfer) {

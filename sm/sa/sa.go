@@ -26,6 +26,8 @@ type Server struct {
 
 	// Answered and Refused count queries by how they ended.
 	Answered, Refused uint64
+	// Undelivered counts long answers that the client did not take.
+	Undelivered uint64
 }
 
 // SetSnapshot changes what queries are answered from.
@@ -44,15 +46,25 @@ func (s *Server) Handle(p *mad.Packet, now clock.Time) {
 		return
 	}
 	if s.rmpp.Handle(p, now) {
-		for msg, ok := s.rmpp.Message(); ok; msg, ok = s.rmpp.Message() {
-			if msg.Err == nil && !msg.MAD().IsResponse() {
-				s.reply(&msg.Packet, mad.StatusUnsupportedAttribute) // GetMulti
-			}
-		}
+		s.ended()
 		return
 	}
 	if !m.IsResponse() {
 		s.query(p, now)
+	}
+}
+
+// ended takes the long messages that came in, or could not be delivered.
+func (s *Server) ended() {
+	for msg, ok := s.rmpp.Message(); ok; msg, ok = s.rmpp.Message() {
+		switch {
+		case msg.MAD().IsResponse():
+			if msg.Err != nil {
+				s.Undelivered++
+			}
+		case msg.Err == nil:
+			s.reply(&msg.Packet, mad.StatusUnsupportedAttribute) // GetMulti
+		}
 	}
 }
 
@@ -130,4 +142,7 @@ func (s *Server) Next(p *mad.Packet) bool {
 func (s *Server) Deadline() clock.Time { return s.rmpp.Deadline() }
 
 // Expire does what is due.
-func (s *Server) Expire(now clock.Time) { s.rmpp.Expire(now) }
+func (s *Server) Expire(now clock.Time) {
+	s.rmpp.Expire(now)
+	s.ended()
+}

@@ -42,6 +42,9 @@ func ServeTable(p mad.Port, stride int, table []byte) {
 		for r.Next(&out) {
 			_ = p.Send(&out) // What can't be sent is lost, as any packet may be.
 		}
+		for _, ok := r.Message(); ok; _, ok = r.Message() {
+			// Nobody is told that a client went away.
+		}
 	}
 }
 
