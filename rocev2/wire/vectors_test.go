@@ -104,6 +104,14 @@ var vectors = []vector{{
 		f.Src, f.Dst, f.TClass, f.SrcPort, f.IPID = gid("10.0.17.1"), gid("10.0.18.1"), 0xc2, 0, 0x718c
 	},
 	header: Header{Opcode: CongestionNotify, BECN: true, DestQP: 0x118},
+}, {
+	name: "UC SEND only of scapy's documentation",
+	hex:  "45010040047840004011b4d5c0a80007c0a80007c00012b7002c00002460ffff000000d300cf17104630818be28935d90e9a95505401be885e50000078f353f3",
+	flow: func(f *Flow) {
+		f.Src, f.Dst, f.TClass, f.SrcPort, f.IPID = gid("192.168.0.7"), gid("192.168.0.7"), 1, 0xc000, 1144
+	},
+	header:  Header{Opcode: UCSendOnly, MigReq: true, DestQP: 211, PSN: 0xcf1710},
+	payload: "F0\x81\x8b\xe2\x895\xd9\x0e\x9a\x95PT\x01\xbe\x88^P",
 }}
 
 // get returns the vector's frame, flow and header.
@@ -130,7 +138,7 @@ func (v *vector) get() (frame []byte, f Flow, h Header) {
 func TestDeconstruct(t *testing.T) {
 	conform.Row(t, "5.5/vector-1", "5.5/vector-3", "5.5/vector-4", "5.5/vector-5", "5.5/vector-6", "5.5/vector-8",
 		"5.5/vector-9", "5.5/vector-10", "5.5/vector-11", "5.5/vector-12", "5.5/vector-13", "5.5/vector-15",
-		"5.5/vector-cx4", "5.6/checksum", "5.1/icrc")
+		"5.5/vector-cx4", "5.5/vector-uc", "5.6/checksum", "5.1/icrc")
 	for _, v := range vectors {
 		t.Run(v.name, func(t *testing.T) {
 			frame, flow, header := v.get()
@@ -157,7 +165,7 @@ func TestDeconstruct(t *testing.T) {
 func TestConstruct(t *testing.T) {
 	conform.Row(t, "5.5/vector-1", "5.5/vector-3", "5.5/vector-4", "5.5/vector-5", "5.5/vector-6", "5.5/vector-8",
 		"5.5/vector-9", "5.5/vector-10", "5.5/vector-11", "5.5/vector-12", "5.5/vector-13", "5.5/vector-15",
-		"5.5/vector-cx4", "5.5/polynomial", "5.5/order", "5.5/lrh", "5.1/pad", "5.9/cnp-form", "bug/2")
+		"5.5/vector-cx4", "5.5/vector-uc", "5.5/polynomial", "5.5/order", "5.5/lrh", "5.1/pad", "5.9/cnp-form", "bug/2")
 	for _, v := range vectors {
 		t.Run(v.name, func(t *testing.T) {
 			frame, flow, header := v.get()
