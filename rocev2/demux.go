@@ -2,7 +2,6 @@ package rocev2
 
 import (
 	"github.com/urxe/urxe/ib"
-	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
@@ -19,17 +18,26 @@ func (w *Worker) find(n ib.QPN) *QP {
 // these cases nothing is answered (IBA 9.6.1: a packet that fails header
 // validation is silently dropped).
 func (q *QP) admits(p *wire.Packet) wire.Verdict {
-	switch s := q.core.State(); {
-	case s != qp.RTR && s != qp.RTS && s != qp.SQD:
+	switch {
+	case !q.core.State().Receives():
 		return wire.DropQPState
 	case p.Opcode == wire.CongestionNotify:
 		return wire.DropCNP // rates aren't controlled
-	case p.Opcode.Transport() != wire.RC:
+	case p.Opcode.Transport() != q.transport:
 		return wire.DropTransport
 	case !p.PKey.Matches(ib.PKeyDefault): // C9-41
 		return wire.DropPKey
-	case !q.template.Matches(p): // IBA 9.6.1.2.3, Annex A17.4.4.2: a connection has two addresses
+	case !q.expects(p):
 		return wire.DropAddress
 	}
 	return wire.Accepted
+}
+
+// expects reports whether the addresses of p are right: a connection has two
+// (IBA 9.6.1.2.3, Annex A17.4.4.2); a datagram is to an address of the port.
+func (q *QP) expects(p *wire.Packet) bool {
+	if q.datagram {
+		return q.worker.port.owns(p.DstGID())
+	}
+	return q.template.Matches(p)
 }

@@ -45,6 +45,8 @@ func (f *fakeCore) planned() int             { return int(f.plans.Load()) }
 func (f *fakeCore) expired() int             { return int(f.expiries.Load()) }
 
 func (f *fakeCore) HoldAcks(bool) {}
+func (f *fakeCore) SetMTU(ib.MTU) {}
+func (f *fakeCore) PathsChanged() {}
 
 func (f *fakeCore) Handle(*wire.Packet, clock.Time, *mem.Batch) wire.Verdict {
 	return wire.Accepted
@@ -65,6 +67,7 @@ func (f *fakeCore) Plan(_ clock.Time, p *qp.TxPacket, _ *mem.Batch) bool {
 	}
 	f.owed.Add(-1)
 	f.plans.Add(1)
+	p.Path = f.path
 	f.path.Emit(&p.Frame, &wire.Header{Opcode: wire.RCAck, MigReq: true, PKey: ib.PKeyDefault, DestQP: f.attr.DestQPN}, 0)
 	return true
 }

@@ -66,7 +66,7 @@ func (s *recvQueue) Next() *qp.RecvWQE {
 	return s.wqes[s.next-1]
 }
 
-func (s *recvQueue) Retire() {
+func (s *recvQueue) Retire(*qp.RecvWQE) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wqes = s.wqes[:copy(s.wqes, s.wqes[1:])]

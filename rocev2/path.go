@@ -25,6 +25,9 @@ type path struct {
 	hop  hop
 }
 
+// defaultHopLimit is what an address vector without a hop limit gets, as by Linux.
+const defaultHopLimit = 64
+
 // checkAttr says what of a the Port can't do, and returns the address vector
 // with its defaults filled in.
 func (p *Port) checkAttr(a *qp.Attr, mask qp.AttrMask) (qp.AV, error) {
@@ -37,7 +40,7 @@ func (p *Port) checkAttr(a *qp.Attr, mask qp.AttrMask) (qp.AV, error) {
 		return av, nil
 	}
 	if av.HopLimit == 0 {
-		av.HopLimit = 64
+		av.HopLimit = defaultHopLimit
 	}
 	return av, p.checkAV(&av)
 }
@@ -50,7 +53,7 @@ func (p *Port) checkAV(av *qp.AV) error {
 	case av.DGID.IsZero():
 		return fmt.Errorf("the address vector has no DGID: RoCE needs one (is_global)")
 	case av.DGID.IsMulticast():
-		return fmt.Errorf("DGID %v is a multicast group: a connection has one peer", av.DGID)
+		return fmt.Errorf("DGID %v is a multicast group: packets go to one port only", av.DGID)
 	case av.DGID.Is4() != gids[av.SGIDIndex].Is4():
 		return fmt.Errorf("DGID %v and source GID %v (index %d) are not of one IP version: choose another SGID index of %s",
 			av.DGID, gids[av.SGIDIndex], av.SGIDIndex, describeGIDs(gids))
@@ -102,9 +105,7 @@ func (p *Port) resolve(k pair) (h hop) {
 func (q *QP) usePath(k pair, h hop) {
 	q.path = path{set: true, pair: k, hop: h}
 	a := q.core.Query()
-	flow := h.flow
-	flow.Src, flow.Dst = k.sgid, k.dgid
-	flow.TClass, flow.FlowLabel, flow.HopLimit = a.AV.TClass, a.AV.FlowLabel, a.AV.HopLimit
+	flow := flowOf(&a.AV, k, &h)
 	flow.SrcPort = wire.SourcePort(flow.FlowLabel, q.number, a.DestQPN)
 	q.template.Set(&flow)
 	q.takeSide()
@@ -115,6 +116,14 @@ func (q *QP) usePath(k pair, h hop) {
 		q.worker.port.parked.Store(true)
 	}
 	q.worker.activate(q)
+}
+
+// flowOf is the flow of an address vector by a way between its ends.
+func flowOf(av *qp.AV, k pair, h *hop) wire.Flow {
+	flow := h.flow
+	flow.Src, flow.Dst = k.sgid, k.dgid
+	flow.TClass, flow.FlowLabel, flow.HopLimit = av.TClass, av.FlowLabel, av.HopLimit
+	return flow
 }
 
 // takeSide sends q's packets to the loop if its peer is on this Port.
@@ -138,14 +147,20 @@ func (q *QP) forgetPath() {
 // followPath takes in what is known of q's path now. A next hop that is no
 // longer confirmed stays in use: it may well be there.
 func (q *QP) followPath(h hop) {
-	old := &q.path.hop
 	switch {
-	case h.err != nil && old.known, // the address is gone, or there is no route
-		h.known && (!old.known || h.flow.SrcMAC != old.flow.SrcMAC || h.flow.DstMAC != old.flow.DstMAC || h.flow.VLAN != old.flow.VLAN):
+	case h.differs(&q.path.hop):
 		q.usePath(q.path.pair, h)
-	case !old.known:
+	case !q.path.hop.known:
 		q.worker.port.parked.Store(true)
 	}
+}
+
+// differs reports whether h is to take the place of old.
+func (h *hop) differs(old *hop) bool {
+	if h.err != nil { // the address is gone, or there is no route
+		return old.known
+	}
+	return h.known && (!old.known || h.flow.SrcMAC != old.flow.SrcMAC || h.flow.DstMAC != old.flow.DstMAC || h.flow.VLAN != old.flow.VLAN)
 }
 
 // owns reports whether g is one of the Port's addresses.
@@ -175,16 +190,29 @@ func (p *Port) refresh() {
 		}
 		w.token.Unlock()
 	}
+	p.pairsOfAHs(hops)
 	for k := range hops {
 		hops[k] = p.resolve(k)
 	}
+	p.followAHs(hops)
 	for _, w := range p.workers {
 		w.control(func() {
 			for q := range w.qps {
-				if h, ok := hops[q.path.pair]; ok && q.path.set {
-					q.followPath(h)
-				}
+				q.followNetwork(hops)
 			}
 		})
+	}
+}
+
+// followNetwork takes in what refresh has found.
+func (q *QP) followNetwork(hops map[pair]hop) {
+	if q.datagram {
+		q.core.SetMTU(q.worker.port.ActiveMTU())
+		q.core.PathsChanged()
+		q.worker.activate(q)
+		return
+	}
+	if h, ok := hops[q.path.pair]; ok && q.path.set {
+		q.followPath(h)
 	}
 }

@@ -39,6 +39,10 @@ type Port struct {
 	workers []*Worker
 	sinks   sinks
 
+	ahMu     sync.Mutex
+	ahs      map[*AH]struct{}
+	ahSerial uint32
+
 	changed  chan struct{} // the network did
 	parked   atomic.Bool   // some QP's next hop isn't known
 	onChange atomic.Pointer[func()]
@@ -58,6 +62,8 @@ const (
 	// quarantine is how many destroyed QPs' numbers rest before they may come
 	// back: packets of theirs may still be on their way.
 	quarantine = 4096
+	// gsiQPN is the number of the general services QP (IBA 3.5.3).
+	gsiQPN = 1
 	// retryResolve is how often unknown next hops are asked for again.
 	retryResolve = 100 * time.Millisecond
 	// changePause is the least time between two looks at what changed.
@@ -71,7 +77,7 @@ func NewPort(c Config) (*Port, error) {
 		return nil, errors.New("rocev2: a port needs at least one Link, and a Net")
 	}
 	p := &Port{
-		cfg: c, net: c.Net, keys: new(mem.Table), changed: make(chan struct{}, 1),
+		cfg: c, net: c.Net, keys: new(mem.Table), ahs: make(map[*AH]struct{}), changed: make(chan struct{}, 1),
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 		newCore: func(c qp.Config) machine { return qp.New(c) },
 	}
@@ -189,7 +195,10 @@ func (p *Port) CreateQP(i QPInit) (*QP, error) {
 	if i.PD == nil || i.SQ == nil || i.RQ == nil || i.SendCQ == nil || i.RecvCQ == nil {
 		return nil, fmt.Errorf("%s: create QP: PD, both queues and both CQs must be given", p.Name())
 	}
-	q := &QP{worker: p.leastLoaded(), onEvent: i.OnEvent, timer: noTimer}
+	if !i.Type.Valid() {
+		return nil, fmt.Errorf("%s: create QP: %v: want RC, UC, UD or GSI", p.Name(), i.Type)
+	}
+	q := &QP{worker: p.leastLoaded(), transport: i.Type.Transport(), datagram: i.Type.Datagram(), onEvent: i.OnEvent, timer: noTimer}
 	w := q.worker
 	w.token.Lock()
 	defer w.token.Unlock()
@@ -202,6 +211,7 @@ func (p *Port) CreateQP(i QPInit) (*QP, error) {
 		w.detach(q.recvCQ)
 		return nil, fmt.Errorf("%s: create QP: %w", p.Name(), err)
 	}
+	q.core.SetMTU(p.ActiveMTU())
 	w.qps[q] = struct{}{}
 	w.load.Add(1)
 	w.timers.grow(len(w.qps))
@@ -213,10 +223,16 @@ func (p *Port) number(q *QP, i *QPInit) error {
 	make := func(n uint32) *QP {
 		q.number = ib.QPN(n)
 		q.core = p.newCore(qp.Config{
-			QPN: q.number, PD: i.PD, Keys: p.keys, SQ: i.SQ, RQ: i.RQ, SendCQ: q.sendCQ, RecvCQ: q.recvCQ,
+			Type: i.Type, QPN: q.number, PD: i.PD, Keys: p.keys, SQ: i.SQ, RQ: i.RQ, SendCQ: q.sendCQ, RecvCQ: q.recvCQ,
 			Caps: i.Caps, SigAll: i.SigAll, Host: q, Counters: &q.worker.counters, Trace: i.Trace, Window: i.Window,
 		})
 		return q
+	}
+	if i.Type == qp.GSI {
+		if !p.qps.Insert(gsiQPN, make(gsiQPN)) {
+			return errors.New("QP1 has an owner already: a port has one")
+		}
+		return nil
 	}
 	if i.Number == 0 {
 		_, err := p.qps.InsertRandom(firstQPN, lastQPN, make)

@@ -18,6 +18,8 @@ type machine interface {
 	Modify(a *qp.Attr, mask qp.AttrMask, now clock.Time) error
 	Query() qp.Attr
 	SetPath(t *wire.Template)
+	SetMTU(m ib.MTU)
+	PathsChanged()
 	Handle(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict
 	Plan(now clock.Time, p *qp.TxPacket, b *mem.Batch) bool
 	FrameRoom() int
@@ -29,6 +31,7 @@ type machine interface {
 
 // QPInit is what a QP is created with.
 type QPInit struct {
+	Type           qp.Type // 0: RC
 	PD             *mem.PD
 	SQ             qp.SendQueue
 	RQ             qp.RecvQueue
@@ -38,24 +41,26 @@ type QPInit struct {
 	OnEvent        func(qp.Event) // called by the worker; must not block
 	Trace          qp.Trace
 	Window         int    // most request packets in flight; 0: qp.DefaultWindow
-	Number         ib.QPN // 0: a random one; for simulations and tests
+	Number         ib.QPN // 0: a random one, or, for GSI, 1; for simulations and tests
 }
 
 // QP is a QP of a Port. All methods may be called by any goroutine but from
 // within CQ.Push, OnEvent and Trace, which run under the worker's token: there,
 // only Number, Worker, Doorbell and Kick may.
 type QP struct {
-	number  ib.QPN
-	worker  *Worker
-	onEvent func(qp.Event)
-	dead    atomic.Bool // destroyed
+	number    ib.QPN
+	transport wire.Transport
+	datagram  bool
+	worker    *Worker
+	onEvent   func(qp.Event)
+	dead      atomic.Bool // destroyed
 
 	// The worker's, under its token.
 	core           machine
 	sendCQ, recvCQ *cqBurst
-	template       wire.Template // of packets to the peer; also says what the peer's look like
+	template       wire.Template // of packets to the peer of a connection; also says what the peer's look like
 	path           path
-	side           uint8 // by which packets leave
+	side           uint8 // by which packets leave; of a datagram QP, the next one
 	where          uint8 // idle, isReady or isWaiting
 	ack            ackWait
 	next, prev     *QP // in the list of where

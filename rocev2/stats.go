@@ -70,6 +70,7 @@ func (p *Port) namedCounters() map[string]uint64 {
 		"implied_nak_seq_err": c.ImpliedNAK, "rdma_sends": c.RDMASends, "rdma_recvs": c.RDMARecvs,
 		"nak_invalid_request": c.NAKInvalidRequest, "nak_remote_access": c.NAKRemoteAccess,
 		"nak_remote_operation": c.NAKRemoteOp, "nak_sequence": c.NAKSequence,
+		"dropped_messages": c.DroppedMessages, "unsent": c.Unsent,
 		"read_replays": c.ReadReplays, "atomic_replays": c.AtomicReplays,
 	}
 }

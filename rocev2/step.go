@@ -11,6 +11,7 @@ type planned struct {
 	pkt   qp.TxPacket
 	frame TxFrame
 	q     *QP
+	link  Link // that the frame is of
 }
 
 // reserved is a frame with room for a packet, not used yet.
@@ -23,7 +24,7 @@ type reserved struct {
 // step is one round. The caller holds the token. Its work is bounded, whatever
 // peers and posters do: a burst each way and side, and as many timers.
 func (w *Worker) step(now clock.Time) (worked bool) {
-	w.now, w.moved = now, 0
+	w.now, w.moved, w.crossed = now, 0, false
 	w.bells.take(func(q *QP) {
 		w.activate(q)
 		worked = true
@@ -43,7 +44,7 @@ func (w *Worker) step(now clock.Time) (worked bool) {
 		}
 	}
 	w.publish()
-	return worked
+	return worked || w.crossed
 }
 
 // receive takes a burst of frames from a side.
@@ -191,14 +192,17 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 			return sent
 		}
 		slot := &w.tx[w.ntx]
-		slot.pkt.Frame = w.spare.frame.Frame
+		slot.pkt.Frame, slot.pkt.Loop = w.spare.frame.Frame, s == &w.sides[sideLoop]
 		if !q.core.Plan(now, &slot.pkt, w.batch) {
 			w.deactivate(q)
 			q.ack.since = 0 // nothing is owed any more
 			w.timers.set(q, q.core.Deadline())
+			if slot.pkt.Elsewhere {
+				w.changeSide(q)
+			}
 			return sent
 		}
-		slot.frame, slot.q = w.spare.frame, q
+		slot.frame, slot.q, slot.link = w.spare.frame, q, s.link
 		w.spare.side = nil
 		w.ntx++
 		sent++
@@ -209,6 +213,13 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 	s.ready.remove(q)
 	s.ready.push(q)
 	return sent
+}
+
+// changeSide has q, whose next datagram goes by the other side, wait there.
+func (w *Worker) changeSide(q *QP) {
+	q.side = sideWire + sideLoop - q.side
+	w.activate(q)
+	w.crossed = true
 }
 
 // reserve sees that a frame with room for n bytes is to be had.
@@ -237,17 +248,16 @@ func (w *Worker) dispatch() {
 	w.batch.Run()
 	for i := range w.ntx {
 		slot := &w.tx[i]
-		link := w.sides[slot.q.side].link
 		if slot.pkt.Void {
-			link.Cancel(&slot.frame)
+			slot.link.Cancel(&slot.frame)
 			w.activate(slot.q) // it may owe a NAK now, and have had its turn
 			continue
 		}
 		slot.frame.Frame = slot.pkt.Frame
-		slot.q.template.Seal(&slot.frame.Frame)
+		slot.pkt.Path.Seal(&slot.frame.Frame)
 		w.traffic.sentPkts++
 		w.traffic.sentBytes += uint64(slot.frame.Len())
-		link.Send(&slot.frame)
+		slot.link.Send(&slot.frame)
 	}
 	w.ntx = 0
 }

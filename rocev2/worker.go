@@ -47,8 +47,9 @@ type Worker struct {
 	pkt       wire.Packet // the packet being handled
 	rx        [burst]RxFrame
 	tx        [burst]planned
-	ntx       int // packets in tx
-	moved     int // packets received and sent in this Step
+	ntx       int  // packets in tx
+	moved     int  // packets received and sent in this Step
+	crossed   bool // a QP changed sides in this Step
 	spare     reserved
 	skipWaits int // so many acknowledgements that could wait don't
 	last      *QP // who got the last packet

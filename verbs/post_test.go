@@ -161,7 +161,7 @@ func TestSlotIsFreeWhenPolled(t *testing.T) {
 	f.init.SQ.Next().Completed = true
 	f.init.SQ.Retire()
 	f.init.RQ.Next()
-	f.init.RQ.Retire()
+	f.init.RQ.Retire(nil)
 	full := func(when string, want bool) {
 		t.Helper()
 		_, err1 := q.PostSend(SendWR{})
@@ -263,7 +263,7 @@ func TestPollThenPost(t *testing.T) {
 	go func() {
 		for done := 0; done < total; {
 			if f.init.RQ.Next() != nil {
-				f.init.RQ.Retire()
+				f.init.RQ.Retire(nil)
 				b.cq.push(qp.Completion{QPN: q.Number(), Opcode: WCRecv})
 				done++
 			}
@@ -327,7 +327,7 @@ func TestPostAllocatesNothing(t *testing.T) {
 			f.init.SQ.Retire()
 		}
 		f.init.RQ.Next()
-		f.init.RQ.Retire()
+		f.init.RQ.Retire(nil)
 		q.rq.free(1)
 	})
 	if n != 0 {

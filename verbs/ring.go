@@ -135,7 +135,7 @@ func (r *recvQueue) Next() *qp.RecvWQE {
 }
 
 // Retire implements qp.RecvQueue. Each receive gets a completion.
-func (r *recvQueue) Retire() { r.retire(true) }
+func (r *recvQueue) Retire(*qp.RecvWQE) { r.retire(true) }
 
 // slot returns the k-th free slot and its slab, cut to no elements.
 func (r *recvQueue) slot(k int) (*qp.RecvWQE, []qp.SGE) {

@@ -132,7 +132,8 @@ type WC struct {
 	ByteLen   uint32 // bytes received or read
 	Imm       uint32 // immediate data, in host order; valid with WCWithImm
 	QPN       ib.QPN // of this side's QP
-	SrcQP     ib.QPN
+	SrcQP     ib.QPN // of the sender
+	PKeyIndex uint16 // of a datagram
 	Status    WCStatus
 	Opcode    WCOpcode
 	Flags     WCFlags

@@ -1,6 +1,8 @@
 package qp
 
 import (
+	"sync/atomic"
+
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -20,8 +22,7 @@ const MaxSGE = 32
 // WROpcode is the operation of a send work request, numbered as ibv_wr_opcode.
 type WROpcode uint8
 
-// The operations. Those of ibverbs from 7 on (invalidate, bind) are not offered,
-// and request.responds and sendWCOpcodes count on that.
+// The operations. Those of ibverbs from 7 on (invalidate, bind) are not offered.
 const (
 	WRWrite       WROpcode = 0
 	WRWriteImm    WROpcode = 1
@@ -57,6 +58,12 @@ type SendWQE struct {
 	CompareAdd uint64
 	Swap       uint64
 
+	// Of datagrams.
+	AH         *AH
+	RemoteQPN  ib.QPN
+	RemoteQKey ib.QKey // with the top bit set, the QP's own is sent (IBA 10.2.5)
+	PKeyIndex  uint16  // of QP1
+
 	// Completed is set by the requester before it retires a work request for
 	// which it delivered a completion.
 	Completed bool
@@ -79,13 +86,33 @@ type SendQueue interface {
 	Retire()
 }
 
-// RecvQueue is where the responder takes receive work requests from.
+// RecvQueue is where the responder takes receive work requests from: its own
+// queue, or one that it shares with other QPs.
 type RecvQueue interface {
-	// Next takes the oldest work request not taken yet, or returns nil.
+	// Next takes the oldest work request not taken yet, or returns nil. It
+	// stays valid until it is retired.
 	Next() *RecvWQE
-	// Retire gives the oldest taken work request back.
-	Retire()
+	// Retire gives a taken work request back: of those that this QP holds, the
+	// one taken first.
+	Retire(w *RecvWQE)
 }
+
+// AH is an address handle: where datagrams go. The port that made it keeps its
+// path; QPs of all workers look at it.
+type AH struct{ path atomic.Pointer[Path] }
+
+// Path is a way to a destination. After AH.SetPath it is only read.
+type Path struct {
+	wire.Template
+	Loop bool // the destination is on this port
+}
+
+// SetPath gives the headers of datagrams to the destination; with nil the next
+// hop isn't known, and they wait.
+func (a *AH) SetPath(p *Path) { a.path.Store(p) }
+
+// Path returns what SetPath gave.
+func (a *AH) Path() *Path { return a.path.Load() }
 
 // WCStatus is the status of a completion, numbered as ibv_wc_status.
 type WCStatus uint8
@@ -147,6 +174,7 @@ type Completion struct {
 	Imm       uint32 // host order
 	QPN       ib.QPN
 	SrcQP     ib.QPN
+	PKeyIndex uint16 // of a datagram
 	Status    WCStatus
 	Opcode    WCOpcode
 	Flags     WCFlags
@@ -185,11 +213,13 @@ type Caps struct {
 
 // Config is what a QP is made of.
 type Config struct {
+	Type     Type // 0: RC
 	QPN      ib.QPN
 	PD       *mem.PD
 	Keys     *mem.Table
 	SQ       SendQueue
 	RQ       RecvQueue
+	SharedRQ bool // RQ is other QPs' too: only what this one has taken is flushed
 	SendCQ   CompletionQueue
 	RecvCQ   CompletionQueue
 	Caps     Caps
@@ -206,6 +236,14 @@ type Trace func(q *QP, what string, psn ib.PSN)
 // TxPacket is a packet that Plan makes.
 type TxPacket struct {
 	wire.Frame
+	// Path seals the packet. Plan sets it.
+	Path *wire.Template
+	// Loop says that the frame goes to this port's own addresses. The caller
+	// sets it for Plan; to a connected QP it makes no difference.
+	Loop bool
+	// Elsewhere is set by a Plan that returned false because the next datagram
+	// needs a frame with the other Loop.
+	Elsewhere bool
 	// Void is set when the packet must not be sent after all: its bytes could
 	// not be read. It is known after Batch.Run.
 	Void bool

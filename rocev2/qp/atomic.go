@@ -58,7 +58,7 @@ func (q *QP) duplicateAtomic(p *wire.Packet) wire.Verdict {
 func (q *QP) planAtomicResponse(p *TxPacket, o *response, b *mem.Batch) {
 	h := q.responseHeader(wire.RCAtomicAck, o.psn, o.msn)
 	h.Orig = o.orig
-	q.path.Emit(&p.Frame, &h, 0)
+	q.emit(p, &h, 0)
 	q.keepPlace(p, o.psn, b)
 	q.resp.answered()
 }

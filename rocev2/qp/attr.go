@@ -12,6 +12,8 @@ import (
 const (
 	// MaxMessage is the longest message, in bytes (C9-92).
 	MaxMessage = 1 << 31
+	// GRHLen is what a datagram's receive gets before the payload (IBA 11.4.1.2).
+	GRHLen = 40
 	// MaxRdAtomic is the most READs and atomics that may be outstanding in either direction.
 	MaxRdAtomic = 128
 )
@@ -38,6 +40,7 @@ type Attr struct {
 	RQPSN           ib.PSN // the first PSN that is expected
 	SQPSN           ib.PSN // the first PSN that is sent
 	Access          mem.Access
+	QKey            ib.QKey // of datagram QPs
 	AV              AV
 	PKeyIndex       uint16
 	Port            uint8

@@ -24,25 +24,19 @@ func (q *QP) completeRequest(status WCStatus) {
 	t := r.at(r.oldest)
 	w := t.wqe
 	if status != Success || q.cfg.SigAll || w.Flags&Signaled != 0 {
-		c := Completion{ID: w.ID, QPN: q.cfg.QPN, Status: status, Opcode: sendWCOpcodes[w.Opcode&7], Solicited: status != Success}
+		c := Completion{ID: w.ID, QPN: q.cfg.QPN, Status: status, Opcode: t.op.completion, Solicited: status != Success}
 		if t.responds() {
 			c.ByteLen = uint32(t.length)
 		}
 		q.deliver(q.cfg.SendCQ, &c)
 		w.Completed = true
 	}
-	if w.Opcode == WRSend || w.Opcode == WRSendImm {
+	if t.op.send {
 		q.cfg.Counters.RDMASends++
 	}
 	t.wqe = nil
 	r.oldest++
 	q.cfg.SQ.Retire()
-}
-
-// sendWCOpcodes has the completion opcode of each work request opcode.
-var sendWCOpcodes = [8]WCOpcode{
-	WRWrite: WCWrite, WRWriteImm: WCWrite, WRSend: WCSend, WRSendImm: WCSend, WRRead: WCRead,
-	WRCompareSwap: WCCompareSwap, WRFetchAdd: WCFetchAdd,
 }
 
 // failLocal notes that the request with that index can't be sent. What was sent
@@ -70,11 +64,16 @@ func (q *QP) checkFailed() {
 	}
 }
 
-// failOldest completes the oldest request with an error and ends the QP. The
-// completion tells of it: events are for errors that have none (IBA 11.6.3.2).
+// failOldest completes the oldest request with an error, which ends the QP, or
+// its send queue. The completion tells of it: events are for errors that have
+// none (IBA 11.6.3.2).
 func (q *QP) failOldest(status WCStatus) {
 	if q.req.oldest != q.req.tail {
 		q.completeRequest(status)
+	}
+	if q.svc.sendError == SQE {
+		q.enterSQE()
+		return
 	}
 	q.enterErr(false)
 }
@@ -82,12 +81,20 @@ func (q *QP) failOldest(status WCStatus) {
 // checkDrained raises EventSQDrained once everything that was begun before SQD
 // is complete.
 func (q *QP) checkDrained() {
-	r := &q.req
-	if q.state != SQD || r.drained || r.committed != r.high || q.inMessage() {
+	if q.state != SQD || q.req.drained || q.busy() {
 		return
 	}
-	r.drained = true
+	q.req.drained = true
 	q.cfg.Host.Notify(q, EventSQDrained)
+}
+
+// busy reports whether requests have been begun that haven't ended.
+func (q *QP) busy() bool {
+	r := &q.req
+	if q.svc.datagram {
+		return r.oldest != r.cur
+	}
+	return r.committed != r.high || q.inMessage()
 }
 
 // inMessage reports whether part of a message has been sent and part not yet.
@@ -108,9 +115,29 @@ func (q *QP) enterErr(closing bool) {
 	q.flush()
 }
 
+// enterSQE stops the send queue and flushes it; what comes is still received
+// (IBA 10.3.1.6). The packets made so far keep their PSNs.
+func (q *QP) enterSQE() {
+	r := &q.req
+	q.state = SQE
+	q.trace("send queue error", q.psnOf(r.high))
+	q.flushSends()
+	r.committed, r.una, r.nxt = r.high, r.high, r.high
+	r.failStatus, r.ackDeadline = Success, clock.Never
+}
+
 // flush completes every work request, taken or not, with WRFlushErr: each gets
 // one completion, in the order of posting (IBA 10.3.1.7).
 func (q *QP) flush() {
+	q.flushSends()
+	r := &q.resp
+	r.next = r.tail
+	for r.head != r.tail || q.takePosted() != nil {
+		q.completeReceive(&Completion{Status: WRFlushErr})
+	}
+}
+
+func (q *QP) flushSends() {
 	r := &q.req
 	for r.oldest != r.tail {
 		q.completeRequest(WRFlushErr)
@@ -118,40 +145,55 @@ func (q *QP) flush() {
 	for r.cur = r.tail; q.take(); r.cur = r.tail {
 		q.completeRequest(WRFlushErr)
 	}
-	for q.resp.head != q.resp.tail {
-		q.completeReceive(&Completion{Status: WRFlushErr})
-	}
-	for q.takeReceive() != nil {
-		q.completeReceive(&Completion{Status: WRFlushErr})
-	}
+	r.scan, r.parked = r.cur, 0
 }
 
 // completeReceive ends the oldest receive that was taken.
 func (q *QP) completeReceive(c *Completion) {
 	r := &q.resp
-	w := r.taken[int(r.head)&(len(r.taken)-1)]
+	w := r.at(r.head).wqe
 	r.head++
 	c.ID, c.QPN = w.ID, q.cfg.QPN
 	if c.Status != Success {
 		c.Opcode, c.Solicited = WCRecv, true
 	}
 	q.deliver(q.cfg.RecvCQ, c)
-	q.cfg.RQ.Retire()
+	q.cfg.RQ.Retire(w)
 }
 
-// takeReceive gets the next receive, or nil.
+// failReceive ends the oldest receive with an error of its own, and the QP with it.
+func (q *QP) failReceive(status WCStatus) {
+	if q.resp.head != q.resp.tail {
+		q.completeReceive(&Completion{Status: status})
+	}
+	q.enterErr(false)
+}
+
+// takeReceive gets the next receive, or nil: one of a message that was given
+// up, or the oldest in the queue.
 func (q *QP) takeReceive() *RecvWQE {
 	r := &q.resp
-	if int(r.tail-r.head) == len(r.taken) {
+	if r.next == r.tail {
+		if int(r.tail-r.head) == len(r.taken) {
+			return nil
+		}
+		w := q.cfg.RQ.Next()
+		if w == nil {
+			return nil
+		}
+		r.at(r.tail).wqe = w
+		r.tail++
+	}
+	r.next++
+	return r.at(r.next - 1).wqe
+}
+
+// takePosted is takeReceive for those receives that are this QP's alone.
+func (q *QP) takePosted() *RecvWQE {
+	if q.cfg.SharedRQ {
 		return nil
 	}
-	w := q.cfg.RQ.Next()
-	if w == nil {
-		return nil
-	}
-	r.taken[int(r.tail)&(len(r.taken)-1)] = w
-	r.tail++
-	return w
+	return q.takeReceive()
 }
 
 // deliver hands a completion to the host, by way of the QP's own memory: what

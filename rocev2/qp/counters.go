@@ -20,6 +20,8 @@ type Counters struct {
 	NAKSequence       uint64 // NAK 0x60 sent
 	RDMASends         uint64 // rdma_sends: SEND messages completed as requester
 	RDMARecvs         uint64 // rdma_recvs: SEND messages received
+	DroppedMessages   uint64 // messages of UC given up in their middle
+	Unsent            uint64 // of UC and UD: lost, as their next hop didn't become known
 	ReadReplays       uint64 // duplicate READs answered again
 	AtomicReplays     uint64 // duplicate atomics answered from saved results
 }
@@ -43,6 +45,8 @@ func (c *Counters) Add(o *Counters) {
 	c.NAKSequence += o.NAKSequence
 	c.RDMASends += o.RDMASends
 	c.RDMARecvs += o.RDMARecvs
+	c.DroppedMessages += o.DroppedMessages
+	c.Unsent += o.Unsent
 	c.ReadReplays += o.ReadReplays
 	c.AtomicReplays += o.AtomicReplays
 }

@@ -30,7 +30,7 @@ func (z *fuzzed) message() {
 			n = last
 		}
 		h := wire.Header{
-			Opcode: sendOpcodes[kind][placeOf(uint64(i), uint64(packets))], PSN: z.resp.epsn, AckReq: i == packets-1,
+			Opcode: kind.operation().packets[placeOf(uint64(i), uint64(packets))], PSN: z.resp.epsn, AckReq: i == packets-1,
 			VA: base + uint64(off), RKey: key, Length: uint32((packets-1)*z.mtu + last), Imm: 5,
 		}
 		z.give(h, seq(n))

@@ -151,7 +151,7 @@ func (e *duoEnd) post() {
 	flags := s.next()
 	w.Flags = SendFlags(flags) & (Fence | Signaled | Solicited)
 	data := e.mem[i*1000 : i*1000+n]
-	wc := Completion{ID: w.ID, QPN: testQPN, Opcode: sendWCOpcodes[w.Opcode]}
+	wc := Completion{ID: w.ID, QPN: testQPN, Opcode: w.Opcode.operation().completion}
 	switch w.Opcode {
 	case WRRead:
 		w.SGEs, w.RemoteAddr = e.split(inboxAt+i*duoSlot, n, int(flags)*7), memBase+uint64(i*500)

@@ -230,9 +230,8 @@ type fuzzRQ struct {
 	z *fuzzed
 }
 
-func (q *fuzzRQ) Retire() {
-	w := q.recvs[q.retired]
-	q.fakeRQ.Retire()
+func (q *fuzzRQ) Retire(w *RecvWQE) {
+	q.fakeRQ.Retire(w)
 	q.z.digest()
 	if !q.z.vanish && !q.z.done[w.ID] {
 		q.z.t.Fatalf("receive %d was retired without a completion", w.ID)
@@ -279,12 +278,12 @@ func (z *fuzzed) modify() {
 		MaxRdAtomic: z.s.next(), MaxDestRdAtomic: z.s.next(), MinRNRTimer: z.s.next(),
 		Timeout: z.s.next(), RetryCnt: z.s.next() % 9, RNRRetry: z.s.next() % 9, SQDAsyncNotify: z.s.next()&1 != 0,
 	}
-	mask := AttrState | transitions[[2]State{z.state, a.State}].required
+	mask := AttrState | rcTransitions[[2]State{z.state, a.State}].required
 	switch z.s.next() % 4 {
 	case 1:
 		mask |= AttrMask(z.s.word())
 	case 2:
-		mask |= transitions[[2]State{z.state, a.State}].optional
+		mask |= rcTransitions[[2]State{z.state, a.State}].optional
 	case 3:
 		mask = AttrMask(z.s.word())
 	}

@@ -34,7 +34,7 @@ func (q *QP) checkModify(a *Attr, to State, mask AttrMask) error {
 	if mask.has(AttrCurState) && a.CurState != q.state {
 		return fmt.Errorf("modify: the current state is %v, not %v as CUR_STATE says", q.state, a.CurState)
 	}
-	if err := checkTransition(q.state, to, mask); err != nil {
+	if err := q.svc.checkTransition(q.state, to, mask); err != nil {
 		return err
 	}
 	for _, c := range []struct {
@@ -53,6 +53,7 @@ func (q *QP) checkModify(a *Attr, to State, mask AttrMask) error {
 		{AttrMinRNRTimer, a.MinRNRTimer <= 31, "0 to 31"},
 		{AttrMaxRdAtomic, a.MaxRdAtomic <= MaxRdAtomic, "0 to 128"},
 		{AttrMaxDestRdAtomic, a.MaxDestRdAtomic <= MaxRdAtomic, "0 to 128"},
+		{AttrQKey, q.cfg.Type != GSI || a.QKey == ib.QKeyGSI, "0x80010000, the Q_Key of QP1 (IBA 12.4.2)"},
 		{AttrPKeyIndex, a.PKeyIndex == 0, "0: the table has one entry"},
 		{AttrPort, a.Port == 1, "1: the device has one port"},
 		{AttrAltPath | AttrPathMigState, false, "nothing: automatic path migration is not supported"},
@@ -68,6 +69,7 @@ func (q *QP) checkModify(a *Attr, to State, mask AttrMask) error {
 func (q *QP) store(a *Attr, mask AttrMask) {
 	d := &q.attr
 	set(&d.Access, a.Access, mask.has(AttrAccess))
+	set(&d.QKey, a.QKey, mask.has(AttrQKey))
 	set(&d.PKeyIndex, a.PKeyIndex, mask.has(AttrPKeyIndex))
 	set(&d.Port, a.Port, mask.has(AttrPort))
 	set(&d.AV, a.AV, mask.has(AttrAV))
@@ -103,7 +105,7 @@ func (q *QP) enter(to State, now clock.Time) {
 	case to == Err:
 		q.enterErr(false)
 	case to == RTR:
-		q.mtu = q.attr.PathMTU.Bytes()
+		q.setMTU()
 		q.resp.start(q.attr.RQPSN)
 	case from == RTR && to == RTS:
 		q.req.start(q.attr.SQPSN, &q.attr)
@@ -117,21 +119,39 @@ func (q *QP) enter(to State, now clock.Time) {
 // reset forgets everything, as the RESET state asks; posted work requests
 // vanish without completions (IBA 10.3.1.1).
 func (q *QP) reset() {
-	sends, receives := int(q.req.tail-q.req.oldest), int(q.resp.tail-q.resp.head)
+	sends := int(q.req.tail - q.req.oldest)
 	for ; q.cfg.SQ.Next() != nil; sends++ {
 	}
 	for ; sends > 0; sends-- {
 		q.cfg.SQ.Retire()
 	}
-	for ; q.cfg.RQ.Next() != nil; receives++ {
-	}
-	for ; receives > 0; receives-- {
-		q.cfg.RQ.Retire()
+	q.resp.next = q.resp.tail
+	for r := &q.resp; r.head != r.tail || q.takePosted() != nil; r.head++ {
+		q.cfg.RQ.Retire(r.at(r.head).wqe)
 	}
 	q.state, q.dying, q.path = Reset, false, nil
-	q.attr, q.mtu = Attr{}, ib.MTU256.Bytes()
+	q.attr = Attr{}
+	q.setMTU()
 	q.req.clear()
 	q.resp.clear()
+}
+
+// SetMTU says how long the packets of a datagram QP may be: what the link has
+// room for. A connected QP has its path MTU.
+func (q *QP) SetMTU(m ib.MTU) {
+	q.linkMTU = m
+	q.setMTU()
+}
+
+func (q *QP) setMTU() {
+	switch {
+	case q.svc.datagram && q.linkMTU.Valid():
+		q.mtu = q.linkMTU.Bytes()
+	case q.attr.PathMTU.Valid():
+		q.mtu = q.attr.PathMTU.Bytes()
+	default:
+		q.mtu = ib.MTU256.Bytes()
+	}
 }
 
 // Query returns the QP's attributes.
@@ -139,11 +159,11 @@ func (q *QP) Query() Attr {
 	a := q.attr
 	a.State, a.CurState = q.state, q.state
 	a.Caps = q.cfg.Caps
-	a.SQDraining = q.state == SQD && q.req.committed != q.req.high
-	if q.state == RTS || q.state == SQD {
+	a.SQDraining = q.state == SQD && q.busy()
+	if q.state == RTS || q.state == SQD || q.state == SQE {
 		a.SQPSN = q.psnOf(q.req.nxt)
 	}
-	if q.state.receives() {
+	if q.state.Receives() {
 		a.RQPSN = q.resp.epsn
 	}
 	return a

@@ -2,13 +2,13 @@ package qp
 
 import "fmt"
 
-var opcodeNames = [...]string{"WRITE", "WRITE_IMM", "SEND", "SEND_IMM", "READ", "CMP_SWAP", "FETCH_ADD"}
-
 // String names the operation as ibverbs does, without its prefix.
-func (o WROpcode) String() string { return nameOf(opcodeNames[:], int(o), "invalid opcode") }
-
-// Valid reports whether o is one of the operations.
-func (o WROpcode) Valid() bool { return int(o) < len(opcodeNames) }
+func (o WROpcode) String() string {
+	if o.Valid() {
+		return o.operation().name
+	}
+	return fmt.Sprintf("invalid opcode (%d)", uint8(o))
+}
 
 var statusNames = [...]string{
 	"success", "local length error", "local QP operation error", "local EE context operation error",

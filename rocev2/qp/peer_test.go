@@ -49,11 +49,20 @@ type fakeQueue struct {
 
 func (f *fakeQueue) pending() int { return len(f.sends) + len(f.recvs) }
 
-func (f *fakeQueue) Retire() {
+func (f *fakeQueue) retire() {
 	f.retired++
 	if f.retired > f.next {
 		panic("retired more than was taken")
 	}
+}
+
+func (f fakeSQ) Retire() { f.retire() }
+
+func (f fakeRQ) Retire(w *RecvWQE) {
+	if w != f.recvs[f.retired] {
+		panic("retired another receive than the oldest")
+	}
+	f.retire()
 }
 
 type fakeSQ struct{ *fakeQueue }
@@ -123,7 +132,7 @@ var (
 
 func modifyMask(to State) AttrMask {
 	from := map[State]State{Init: Reset, RTR: Init, RTS: RTR}[to]
-	return transitions[[2]State{from, to}].required | AttrState
+	return rcTransitions[[2]State{from, to}].required | AttrState
 }
 
 // newQP returns a QP in RTS with path MTU 256, after tune has had its way with the attributes.
@@ -202,7 +211,7 @@ func (tq *testQP) plan() (pkt, bool) {
 			p.Frame = wire.Frame{Frag: [2][]byte{buf}}
 			continue
 		}
-		tq.Path().Seal(&p.Frame)
+		p.Path.Seal(&p.Frame)
 		var parsed wire.Packet
 		if v := wire.Parse(&parsed, &p.Frame); v != wire.Accepted {
 			tq.t.Fatalf("the QP made a packet that is %v", v)

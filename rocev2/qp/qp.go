@@ -9,7 +9,7 @@ import (
 
 // HandleOps and PlanOps are the most memory ops that one packet adds to a batch.
 const (
-	HandleOps = MaxSGE + 2
+	HandleOps = MaxSGE + 2 // a datagram's header may share an element with its payload
 	PlanOps   = MaxSGE
 )
 
@@ -17,16 +17,17 @@ const (
 // the 256 that a veth queue holds, and as much as rxe sends.
 const DefaultWindow = 128
 
-// QP is one reliable connected queue pair. Its home worker calls all methods,
-// one at a time.
+// QP is one queue pair. Its home worker calls all methods, one at a time.
 type QP struct {
-	cfg   Config
-	attr  Attr
-	state State
-	mtu   int // bytes of the path MTU
-	path  *wire.Template
-	req   requester
-	resp  responder
+	cfg     Config
+	svc     *service
+	attr    Attr
+	state   State
+	mtu     int            // bytes of the path MTU; of a datagram QP, of the longest packet
+	linkMTU ib.MTU         // see SetMTU
+	path    *wire.Template // of a connected QP
+	req     requester
+	resp    responder
 	// dying is set by Handle when it has met an error that Commit will turn
 	// into ERR: what arrives in between no longer counts.
 	dying    bool
@@ -35,7 +36,7 @@ type QP struct {
 	respond bool
 }
 
-// New makes a QP in RESET.
+// New makes a QP in RESET. Its type must be valid.
 func New(c Config) *QP {
 	if c.Window == 0 {
 		c.Window = DefaultWindow
@@ -43,9 +44,9 @@ func New(c Config) *QP {
 	if c.Counters == nil {
 		c.Counters = new(Counters)
 	}
-	q := &QP{cfg: c}
+	q := &QP{cfg: c, svc: c.Type.service()}
 	q.req.ring = make([]request, ceilPow2(c.Caps.MaxSendWR))
-	q.resp.taken = make([]*RecvWQE, ceilPow2(c.Caps.MaxRecvWR))
+	q.resp.taken = make([]receive, ceilPow2(c.Caps.MaxRecvWR))
 	q.reset()
 	return q
 }
@@ -65,8 +66,9 @@ func (q *QP) Number() ib.QPN { return q.cfg.QPN }
 // State returns the QP's state.
 func (q *QP) State() State { return q.state }
 
-// SetPath gives the headers of packets to the peer. With nil the next hop isn't
-// known: requests and responses wait, and the requests' timers run.
+// SetPath gives the headers of packets to the peer of a connected QP. With nil
+// the next hop isn't known: requests and responses wait, and the requests'
+// timers run.
 func (q *QP) SetPath(t *wire.Template) { q.path = t }
 
 // Path returns what SetPath gave.
@@ -80,10 +82,17 @@ func (q *QP) FrameRoom() int { return wire.MaxHeaderLen + q.mtu + wire.ICRCLen }
 // which has room for HandleOps; what the packet causes happens in Commit.
 func (q *QP) Handle(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict {
 	switch {
-	case !q.state.receives() || q.dying:
+	case !q.state.Receives() || q.dying:
 		return wire.DropQPState
-	case p.Opcode.Transport() != wire.RC:
+	case p.Opcode.Transport() != q.svc.transport:
 		return wire.DropTransport
+	}
+	return q.svc.handle(q, p, now, b)
+}
+
+// handleRC takes a packet of a reliable connection.
+func (q *QP) handleRC(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict {
+	switch {
 	case p.Opcode.Info().Request || !p.Opcode.Valid(): // a reserved opcode is a request to refuse
 		return q.handleRequest(p, b)
 	case q.state == RTR:
@@ -98,10 +107,18 @@ func (q *QP) Handle(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict {
 // sends the packet, or drops it when it has become Void. Plan returns false
 // when there is nothing to send now; Deadline says until when.
 func (q *QP) Plan(now clock.Time, p *TxPacket, b *mem.Batch) bool {
-	p.Void = false
-	if q.state == Err {
-		q.flush() // what was posted since
+	p.Void, p.Elsewhere = false, false
+	switch q.state { // what was posted since
+	case Err:
+		q.flush()
+	case SQE:
+		q.flushSends()
 	}
+	return q.svc.plan(q, now, p, b)
+}
+
+// planRC makes a packet of a reliable connection: a request or a response.
+func (q *QP) planRC(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	request := q.state != Err && q.wantsRequest(now)
 	if q.path == nil {
 		if request {
@@ -144,18 +161,20 @@ func (q *QP) OnlyAcks(now clock.Time) bool {
 func (q *QP) Commit(op *mem.Op) {
 	n := &op.Note
 	switch n.Code {
-	case noteRequestOut, noteResponseOut:
+	case noteRequestOut, noteResponseOut, noteMessageOut, noteDatagramOut:
 		q.commitPlanned(op)
 		return
 	}
-	if q.state == Err || op.Status == mem.Discarded {
-		return // an earlier op of this QP failed
-	}
-	if op.Status != mem.OK {
-		q.commitFault(op)
+	switch {
+	case q.state == Err:
 		return
-	}
-	if n.Flags&flagEnd == 0 {
+	case op.Status == mem.Discarded: // after a fault that RC and UD don't survive
+		q.rollBack()
+		return
+	case op.Status != mem.OK:
+		q.svc.fault(q, op)
+		return
+	case n.Flags&flagEnd == 0:
 		return // more ops of this packet follow
 	}
 	switch n.Code {
@@ -166,6 +185,10 @@ func (q *QP) Commit(op *mem.Op) {
 		q.failOldest(WCStatus(n.X))
 	case noteReject:
 		q.commitReject(n)
+	case noteBadReceive:
+		q.failReceive(LocProtErr)
+	case noteDatagram:
+		q.commitDatagram(n)
 	default:
 		q.commitRequest(op)
 	}
@@ -173,22 +196,40 @@ func (q *QP) Commit(op *mem.Op) {
 
 // commitPlanned takes the outcome of a gather for a packet that Plan made.
 func (q *QP) commitPlanned(op *mem.Op) {
+	n := &op.Note
 	if op.Status == mem.OK {
+		if n.Code >= noteMessageOut && n.Flags&flagEnd != 0 && q.state.sends() {
+			q.sent(n)
+		}
 		return
 	}
-	op.Note.Ref.(*TxPacket).Void = true
+	n.Ref.(*TxPacket).Void = true
 	switch {
 	case op.Status == mem.Discarded:
-	case op.Note.Code == noteResponseOut && (q.state != Err || q.resp.refused):
-		q.failResponse(op.Note.PSN)
-	case op.Note.Code == noteRequestOut && q.state != Err:
-		q.failLocal(op.Note.X, LocProtErr)
+	case n.Code == noteResponseOut:
+		if q.state != Err || q.resp.refused {
+			q.failResponse(n.PSN)
+		}
+	case q.state.sends():
+		q.failLocal(n.X, LocProtErr)
 	}
 }
 
-// commitFault takes an op that could not be run: memory is gone that was there
-// when the packet was checked.
-func (q *QP) commitFault(op *mem.Op) {
+// sent takes note that the whole payload of a packet is in its frame. With an
+// unreliable service that is all that a request waits for.
+func (q *QP) sent(n *mem.Note) {
+	switch n.Code {
+	case noteMessageOut:
+		q.req.una++
+		q.commitProgress(n)
+	case noteDatagramOut:
+		q.commitSent(n.X)
+	}
+}
+
+// faultRC takes an op of a reliable connection that could not be run: memory is
+// gone that was there when the packet was checked.
+func (q *QP) faultRC(op *mem.Op) {
 	n := &op.Note
 	switch n.Code {
 	case noteProgress:
@@ -213,8 +254,13 @@ const (
 	noteRead               // responder: a READ request of N bytes
 	noteAtomic             // responder: an atomic
 	noteReject             // responder: refuse with syndrome X; N is the completion status for the receive
+	noteBadReceive         // responder: the receive in use is no good
+	noteHeader             // responder: the GRH of a datagram
+	noteDatagram           // responder: a datagram; N bytes with the GRH
 	noteRequestOut         // the payload of a request; X is its index
 	noteResponseOut        // the payload of a response
+	noteMessageOut         // the payload of a packet of UC; X is the index of its request
+	noteDatagramOut        // the payload of a datagram; X is the index of its request
 )
 
 const (
@@ -235,7 +281,7 @@ func (q *QP) trace(what string, psn ib.PSN) {
 
 // Deadline returns when Expire has something to do, or clock.Never.
 func (q *QP) Deadline() clock.Time {
-	if q.state != RTS && q.state != SQD {
+	if !q.state.sends() {
 		return clock.Never
 	}
 	return min(q.req.ackDeadline, q.req.rnrUntil)
@@ -252,6 +298,6 @@ func (q *QP) Expire(now clock.Time) {
 		q.trace("rnr wait over", q.psnOf(r.una))
 	}
 	if r.ackDeadline <= now {
-		q.timeout(now)
+		q.svc.timeout(q, now)
 	}
 }

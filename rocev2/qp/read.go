@@ -66,7 +66,7 @@ func (q *QP) planReadResponse(p *TxPacket, o *response, b *mem.Batch) {
 	n := int(min(o.left, uint64(q.mtu)))
 	last := o.psn == o.last
 	h := q.responseHeader(readResponseOpcode(!o.begun, last), o.psn, o.msn)
-	payload := q.path.Emit(&p.Frame, &h, n)
+	payload := q.emit(p, &h, n)
 	if n == 0 {
 		q.keepPlace(p, o.psn, b)
 	} else if mr := q.cfg.Keys.Find(o.rkey, q.cfg.PD, o.va, uint64(n), mem.RemoteRead); mr == nil {

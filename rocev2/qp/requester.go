@@ -34,7 +34,12 @@ type requester struct {
 	sinceAck  int // packets sent since the last that asked for an acknowledgement
 	rdAtomics int // READs and atomics outstanding
 
-	ackDeadline clock.Time // local ACK timeout
+	// scan is the index from which a datagram QP looks at its parked datagrams
+	// anew; cur when there is nothing to look at.
+	scan   uint32
+	parked int // datagrams
+
+	ackDeadline clock.Time // local ACK timeout; of UC and UD, the end of patience with an unknown next hop
 	rnrUntil    clock.Time // no request is sent before
 	retries     uint8      // left
 	rnrRetries  uint8      // left
@@ -50,23 +55,25 @@ type requester struct {
 // request is a send work request under way.
 type request struct {
 	wqe     *SendWQE
+	op      *operation
 	first   uint64 // sequence number of its first packet
 	packets uint64
 	length  uint64  // bytes of the message
 	resumed bool    // a READ that was asked for again from its middle
 	orig    [8]byte // what an atomic found, in host byte order
+	// Of a datagram.
+	stage stage
+	since clock.Time // when it was parked
 }
 
 func (r *request) end() uint64 { return r.first + r.packets }
 
 func (r *request) isRead() bool { return r.wqe.Opcode == WRRead }
 
-func (r *request) isAtomic() bool {
-	return r.wqe.Opcode == WRCompareSwap || r.wqe.Opcode == WRFetchAdd
-}
+func (r *request) isAtomic() bool { return r.op.atomic }
 
 // responds reports whether the request is answered by data, not by an ACK.
-func (r *request) responds() bool { return r.wqe.Opcode >= WRRead }
+func (r *request) responds() bool { return r.op.responds }
 
 // noNAK is a nakAt that equals no sequence number.
 const noNAK = ^uint64(0)
@@ -99,7 +106,7 @@ func (q *QP) take() bool {
 		return false
 	}
 	t := r.at(r.tail)
-	*t = request{wqe: w, first: r.high, length: w.length()}
+	*t = request{wqe: w, op: w.Opcode.operation(), first: r.high, length: w.length()}
 	t.packets = 1
 	if !t.isAtomic() {
 		t.packets = max(1, (t.length+uint64(q.mtu)-1)/uint64(q.mtu))
@@ -123,7 +130,7 @@ func (w *SendWQE) length() (n uint64) {
 func (q *QP) wantsRequest(now clock.Time) bool {
 	r := &q.req
 	switch {
-	case q.state != RTS && q.state != SQD, q.dying:
+	case !q.state.sends(), q.dying:
 		return false
 	case r.rnrUntil != clock.Never && r.rnrUntil > now, r.flight >= q.cfg.Window:
 		return false
@@ -183,14 +190,9 @@ func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	if h.AckReq {
 		r.sinceAck = 0
 	}
-	payload := q.path.Emit(&p.Frame, &h, n)
 	note := mem.Note{Code: noteRequestOut, PSN: h.PSN, X: r.cur, Ref: p}
-	ok := q.gather(t, index*uint64(q.mtu), n, payload, &note, b)
-	r.nxt += sent
-	r.high = max(r.high, r.nxt)
-	if index+sent == t.packets {
-		r.cur++
-	}
+	ok := q.gather(t, index*uint64(q.mtu), n, q.emit(p, &h, n), &note, b)
+	q.moveOn(t, sent)
 	if !ok {
 		p.Void = true
 		q.failLocal(note.X, LocProtErr)
@@ -198,13 +200,31 @@ func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	return true
 }
 
+// emit makes the headers of a packet to the QP's peer.
+func (q *QP) emit(p *TxPacket, h *wire.Header, n int) (payload [2][]byte) {
+	p.Path = q.path
+	return q.path.Emit(&p.Frame, h, n)
+}
+
+// moveOn moves nxt on by the sequence numbers of a packet of t, the request at cur.
+func (q *QP) moveOn(t *request, n uint64) {
+	r := &q.req
+	r.nxt += n
+	r.high = max(r.high, r.nxt)
+	if r.nxt == t.end() {
+		r.cur++
+	}
+}
+
 // checkRequest says why a request can't be sent at all.
 func (q *QP) checkRequest(t *request) WCStatus {
 	w := t.wqe
 	switch {
-	case w.Opcode > WRFetchAdd, t.responds() && (q.attr.MaxRdAtomic == 0 || w.Flags&Inline != 0):
+	case !q.svc.offers.has(w.Opcode), t.responds() && (q.attr.MaxRdAtomic == 0 || w.Flags&Inline != 0):
 		return LocQPOpErr
-	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0, t.isAtomic() && t.length != 8:
+	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()):
+		return LocQPOpErr
+	case t.length > MaxMessage, q.svc.datagram && t.length > uint64(q.mtu), len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0, t.isAtomic() && t.length != 8:
 		return LocLenErr
 	case len(w.SGEs) > MaxSGE:
 		return LocQPOpErr
@@ -219,15 +239,6 @@ func (q *QP) checkRequest(t *request) WCStatus {
 		}
 	}
 	return Success
-}
-
-// sendOpcodes has the opcode of SEND, SEND with immediate, WRITE and WRITE with
-// immediate packets by place.
-var sendOpcodes = [4][4]wire.Opcode{
-	WRWrite:    {wire.RCWriteMiddle, wire.RCWriteFirst, wire.RCWriteLast, wire.RCWriteOnly},
-	WRWriteImm: {wire.RCWriteMiddle, wire.RCWriteFirst, wire.RCWriteLastImm, wire.RCWriteOnlyImm},
-	WRSend:     {wire.RCSendMiddle, wire.RCSendFirst, wire.RCSendLast, wire.RCSendOnly},
-	WRSendImm:  {wire.RCSendMiddle, wire.RCSendFirst, wire.RCSendLastImm, wire.RCSendOnlyImm},
 }
 
 // requestHeader fills in the opcode and the extended headers of packet index of
@@ -247,9 +258,9 @@ func (q *QP) requestHeader(t *request, index uint64, h *wire.Header) int {
 		return 0
 	}
 	place := placeOf(index, t.packets)
-	h.Opcode, h.Length = sendOpcodes[w.Opcode][place], uint32(t.length)
+	h.Opcode, h.Length = t.op.packets[place]|wire.Opcode(q.svc.transport), uint32(t.length)
 	// Only packets that can raise an event carry the solicited bit (C9-7).
-	h.SE = place.Ends() && w.Flags&Solicited != 0 && w.Opcode != WRWrite
+	h.SE = place.Ends() && w.Flags&Solicited != 0 && t.op.receives
 	return int(min(t.length-off, uint64(q.mtu)))
 }
 
@@ -273,6 +284,7 @@ func (q *QP) gather(t *request, off uint64, n int, to [2][]byte, note *mem.Note,
 		}
 		op := b.Add() // keeps its place among the QP's packets
 		op.Owner, op.Note = q, *note
+		op.Note.Flags |= flagEnd
 		return true
 	}
 	return q.eachSGE(t.wqe.SGEs, off, n, 0, to, mem.Gather, note, b)

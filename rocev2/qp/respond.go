@@ -42,7 +42,7 @@ func (q *QP) planResponse(p *TxPacket, b *mem.Batch) {
 func (q *QP) planAck(p *TxPacket, s wire.Syndrome, psn ib.PSN, b *mem.Batch) {
 	h := q.responseHeader(wire.RCAck, psn, q.resp.msn)
 	h.Syndrome = s
-	q.path.Emit(&p.Frame, &h, 0)
+	q.emit(p, &h, 0)
 	q.keepPlace(p, psn, b)
 }
 

@@ -18,10 +18,12 @@ type responder struct {
 
 	msg message // the message in progress
 
-	// taken holds the receives in use, by index; head is the oldest.
-	taken      []*RecvWQE
-	head, tail uint32
-	recvStatus WCStatus // with a noteReject that ends a receive
+	// taken holds the receives taken, by index. Those from head on are not
+	// complete; those from next on are free again, as their messages were given up.
+	taken            []receive
+	head, next, tail uint32
+	recvStatus       WCStatus // with a noteReject that ends a receive
+	lost             bool     // UC: what comes is of a message that was given up
 
 	// saved are the READs and atomics that can be answered again, oldest first.
 	saved ring[savedRequest]
@@ -39,6 +41,14 @@ type responder struct {
 	closing bool // in ERR: the NAK that says why, and what comes before it, is still owed
 	heard   bool // a packet came: COMM_EST
 }
+
+// receive is one that was taken.
+type receive struct {
+	wqe  *RecvWQE
+	from ib.QPN // the sender of the datagram in it
+}
+
+func (r *responder) at(i uint32) *receive { return &r.taken[int(i)&(len(r.taken)-1)] }
 
 // message is the part of a SEND or WRITE that has arrived.
 type message struct {
@@ -106,16 +116,17 @@ func (r *responder) drop() {
 type refusal struct {
 	syndrome wire.Syndrome // 0: accepted
 	event    Event
-	status   WCStatus // completion of the receive in use, if there is one
+	status   WCStatus     // completion of the receive in use, if there is one
+	drop     wire.Verdict // of an unreliable connection
 }
 
 var (
 	accepted     = refusal{}
-	invalid      = refusal{wire.NakInvalidRequest, EventQPReqErr, RemInvReqErr}
-	accessDenied = refusal{wire.NakRemoteAccess, EventQPAccessErr, LocAccessErr}
-	tooLong      = refusal{wire.NakInvalidRequest, 0, LocLenErr}
-	badReceive   = refusal{wire.NakRemoteOperation, 0, LocProtErr}
-	notReady     = refusal{syndrome: wire.SyndromeRNR}
+	invalid      = refusal{wire.NakInvalidRequest, EventQPReqErr, RemInvReqErr, wire.DropRejected}
+	accessDenied = refusal{wire.NakRemoteAccess, EventQPAccessErr, LocAccessErr, wire.DropRejected}
+	tooLong      = refusal{wire.NakInvalidRequest, 0, LocLenErr, wire.DropTooLong}
+	badReceive   = refusal{wire.NakRemoteOperation, 0, LocProtErr, wire.DropRejected}
+	notReady     = refusal{syndrome: wire.SyndromeRNR, drop: wire.DropRNR}
 )
 
 // flagAccessErr says that a noteReject is about rights: its event is
@@ -272,7 +283,7 @@ func (m *message) advance(n int, place wire.Place) {
 func (q *QP) note(code uint8, p *wire.Packet, got uint64) mem.Note {
 	n := mem.Note{Code: code, PSN: p.PSN, N: uint32(got) + uint32(p.Len)}
 	i := p.Opcode.Info()
-	if p.AckReq {
+	if p.AckReq && q.svc.answers {
 		n.Flags |= flagAckReq
 	}
 	if i.Place.Ends() {

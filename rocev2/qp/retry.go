@@ -33,8 +33,8 @@ func (q *QP) rewind(why string) {
 	r.nxt, r.cur, r.flight, r.sinceAck, r.nakAt = r.una, r.acking, 0, 0, r.una
 }
 
-// timeout begins a retry, or gives up.
-func (q *QP) timeout(now clock.Time) {
+// timeoutRC begins a retry, or gives up.
+func (q *QP) timeoutRC(now clock.Time) {
 	r := &q.req
 	q.cfg.Counters.Timeouts++
 	if r.retries == 0 {

@@ -48,7 +48,7 @@ func TestTransitions(t *testing.T) {
 			tq := inState(t, from)
 			a := all
 			a.State = to
-			err := tq.Modify(&a, AttrState|transitions[[2]State{from, to}].required, tq.now)
+			err := tq.Modify(&a, AttrState|rcTransitions[[2]State{from, to}].required, tq.now)
 			want := legal[[2]State{from, to}] || to == Reset || to == Err
 			if (err == nil) != want {
 				t.Errorf("%v to %v: error %v, want legal %v", from, to, err, want)
@@ -63,7 +63,7 @@ func TestTransitions(t *testing.T) {
 }
 
 func TestModifyNeedsEachRequiredAttribute(t *testing.T) {
-	for pair, tr := range transitions {
+	for pair, tr := range rcTransitions {
 		for bit := range 21 {
 			missing := AttrMask(1) << bit
 			if tr.required&missing == 0 {
@@ -81,7 +81,7 @@ func TestModifyNeedsEachRequiredAttribute(t *testing.T) {
 }
 
 func TestModifyRefusesOtherAttributes(t *testing.T) {
-	for pair, tr := range transitions {
+	for pair, tr := range rcTransitions {
 		for bit := range 21 {
 			extra := AttrMask(1) << bit
 			if (tr.required|tr.optional|AttrState)&extra != 0 {

@@ -71,9 +71,7 @@ func (t *Template) setIPv4(f *Flow, hop uint8) {
 	h[8], h[9] = hop, protocolUDP
 	copy(h[12:], f.Src[12:])
 	copy(h[16:], f.Dst[12:])
-	for i := 0; i < IPv4Len; i += 2 {
-		t.sum += uint32(be.Uint16(h[i:]))
-	}
+	t.sum = sumIPv4(h)
 	t.bth = t.ip + IPv4Len + UDPLen
 }
 
@@ -144,10 +142,27 @@ func (t *Template) putLengths(b []byte, n int) {
 	}
 	h := (*[IPv4Len]byte)(b[t.ip:])
 	be.PutUint16(h[2:], uint16(n-t.ip))
-	sum := t.sum + uint32(n-t.ip)
+	be.PutUint16(h[10:], foldIPv4(t.sum+uint32(n-t.ip)))
+}
+
+// IPv4Checksum returns the checksum that an IPv4 header without options should have.
+func IPv4Checksum(h []byte) uint16 {
+	return foldIPv4(sumIPv4(h) - uint32(be.Uint16(h[10:])))
+}
+
+// sumIPv4 adds up the words of a header.
+func sumIPv4(h []byte) (sum uint32) {
+	for i := 0; i < IPv4Len; i += 2 {
+		sum += uint32(be.Uint16(h[i:]))
+	}
+	return sum
+}
+
+// foldIPv4 makes a checksum of a sum.
+func foldIPv4(sum uint32) uint16 {
 	sum = sum>>16 + sum&0xffff
 	sum += sum >> 16
-	be.PutUint16(h[10:], ^uint16(sum))
+	return ^uint16(sum)
 }
 
 // Seal computes the ICRC over the frame, whose payload is now in place, and writes it.

@@ -25,7 +25,7 @@ const (
 	DropTransport // an opcode of another transport than the QP's
 	DropPKey      // the partition key does not match
 	DropQKey      // the queue key does not match
-	DropAddress   // source or destination are not those of the QP's connection
+	DropAddress   // source or destination are not those of the QP's connection, or not this port's
 	DropHandover  // the ring to the QP's home worker was full
 	DropNotPeer   // the sender is not on the allow-list
 
@@ -35,10 +35,10 @@ const (
 	DropNoReplay   // a duplicate READ or atomic whose saved result is gone or does not fit
 	DropGhost      // an acknowledgement of something never sent or long acknowledged
 	DropUnexpected // a response that fits no outstanding request
-	DropRNR        // no receive was posted: answered with an RNR NAK
-	DropRejected   // a request that was answered with an error NAK
+	DropRNR        // no receive was posted; RC answers with an RNR NAK
+	DropRejected   // a request that may not be; RC answers with an error NAK
 	DropResources  // more duplicates than there is room to answer
-	DropTooLong    // a datagram longer than the receive that would take it
+	DropTooLong    // a message of UC or UD, longer than the receive that would take it
 	DropIncomplete // a UC packet inside a message whose beginning was lost
 	DropCNP        // a congestion notification that no one waits for
 

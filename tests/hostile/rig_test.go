@@ -97,7 +97,7 @@ func (s *recvRing) Next() *qp.RecvWQE {
 	return s.wqes[s.taken-1]
 }
 
-func (s *recvRing) Retire() { s.retired++ }
+func (s *recvRing) Retire(*qp.RecvWQE) { s.retired++ }
 
 type completions struct{ got []qp.Completion }
 

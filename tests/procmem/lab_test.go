@@ -86,7 +86,7 @@ func (s *recvRing) Next() *qp.RecvWQE {
 	return s.wqes[s.taken-1]
 }
 
-func (s *recvRing) Retire() {}
+func (s *recvRing) Retire(*qp.RecvWQE) {}
 
 type completions struct{ got []qp.Completion }
 

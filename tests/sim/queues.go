@@ -44,7 +44,7 @@ func (s *recvRing) Next() *qp.RecvWQE {
 	return s.wqes[s.taken-1]
 }
 
-func (s *recvRing) Retire() {
+func (s *recvRing) Retire(*qp.RecvWQE) {
 	if s.retired == s.taken {
 		panic("a receive was retired that had not been taken")
 	}

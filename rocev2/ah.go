@@ -1,0 +1,103 @@
+package rocev2
+
+import (
+	"fmt"
+
+	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/wire"
+)
+
+// AH is an address handle: where datagrams go, which QPs of the Port name in
+// their work requests. Its path follows changes of the network.
+type AH struct {
+	qp.AH
+	port    *Port
+	av      qp.AV
+	pair    pair
+	hop     hop    // under port.ahMu
+	srcPort uint16 // UDP
+}
+
+// CreateAH makes an address handle. The source GID index must name an address,
+// both GIDs be of one kind, and there must be a route. A destination whose MAC
+// address isn't known yet is no error: it is asked for, and datagrams wait.
+func (p *Port) CreateAH(av qp.AV) (*AH, error) {
+	if av.HopLimit == 0 {
+		av.HopLimit = defaultHopLimit
+	}
+	if err := p.checkAV(&av); err != nil {
+		return nil, fmt.Errorf("%s: create AH: %w", p.Name(), err)
+	}
+	a := &AH{port: p, av: av, pair: p.pairOf(&av)}
+	h := p.resolve(a.pair)
+	if h.err != nil {
+		return nil, fmt.Errorf("%s: create AH: no way to %v: %w", p.Name(), av.DGID, h.err)
+	}
+	p.ahMu.Lock()
+	defer p.ahMu.Unlock()
+	p.ahSerial++
+	a.srcPort = spread(av.FlowLabel, p.ahSerial)
+	p.ahs[a] = struct{}{}
+	a.use(h)
+	return a, nil
+}
+
+// spread returns the UDP source port of datagrams: that of the flow label, or,
+// without one, a different one for each address handle, so that switches and
+// queues on the way share their load (Annex A17.5.8).
+func spread(flowLabel, serial uint32) uint16 {
+	if flowLabel == 0 {
+		flowLabel = serial * 0x9e3779b1 >> 12
+	}
+	return wire.SourcePort(flowLabel, 1, 1)
+}
+
+// Destroy makes the Port forget a. Datagrams that name it may still be sent.
+func (a *AH) Destroy() {
+	a.port.ahMu.Lock()
+	defer a.port.ahMu.Unlock()
+	delete(a.port.ahs, a)
+}
+
+// AV returns the address vector, with its defaults filled in.
+func (a *AH) AV() qp.AV { return a.av }
+
+// use takes in what is known of the way. Under ahMu.
+func (a *AH) use(h hop) {
+	a.hop = h
+	if !h.known {
+		a.SetPath(nil)
+		a.port.parked.Store(true)
+		return
+	}
+	flow := flowOf(&a.av, a.pair, &h)
+	flow.SrcPort = a.srcPort
+	path := &qp.Path{Loop: a.port.owns(a.pair.dgid)}
+	path.Set(&flow)
+	a.SetPath(path)
+}
+
+// followAHs takes in what is known of the ways of all address handles.
+func (p *Port) followAHs(hops map[pair]hop) {
+	p.ahMu.Lock()
+	defer p.ahMu.Unlock()
+	for a := range p.ahs {
+		h, ok := hops[a.pair]
+		switch {
+		case !ok: // it is new
+		case h.differs(&a.hop):
+			a.use(h)
+		case !a.hop.known:
+			p.parked.Store(true)
+		}
+	}
+}
+
+// pairsOfAHs adds the ends of all address handles.
+func (p *Port) pairsOfAHs(hops map[pair]hop) {
+	p.ahMu.Lock()
+	defer p.ahMu.Unlock()
+	for a := range p.ahs {
+		hops[a.pair] = hop{}
+	}
+}
