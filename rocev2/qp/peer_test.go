@@ -104,8 +104,11 @@ var pattern = func() []byte {
 	return b
 }()
 
-// newReset returns a QP in RESET.
-func newReset(t *testing.T) *testQP {
+// newReset returns an RC QP in RESET.
+func newReset(t *testing.T) *testQP { return newTyped(t, RC) }
+
+// newTyped returns a QP of a type, in RESET.
+func newTyped(t *testing.T, typ Type) *testQP {
 	tq := &testQP{t: t, now: 1e9, batch: mem.NewBatch(256), mem: make([]byte, memSize)}
 	copy(tq.mem, pattern)
 	mr, err := tq.keys.Register(&tq.pd, mem.NewBytes(tq.mem, memBase), memBase, memBase, memSize,
@@ -115,7 +118,7 @@ func newReset(t *testing.T) *testQP {
 	}
 	tq.mr = mr
 	tq.QP = New(Config{
-		QPN: testQPN, PD: &tq.pd, Keys: &tq.keys, SQ: fakeSQ{&tq.sq}, RQ: fakeRQ{&tq.rq}, Host: tq,
+		Type: typ, QPN: testQPN, PD: &tq.pd, Keys: &tq.keys, SQ: fakeSQ{&tq.sq}, RQ: fakeRQ{&tq.rq}, Host: tq,
 		Caps: Caps{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: MaxSGE, MaxRecvSGE: MaxSGE, MaxInline: 512},
 	})
 	if testing.Verbose() {
@@ -130,20 +133,26 @@ var (
 	rtsAttr  = Attr{State: RTS, SQPSN: localPSN, Timeout: 14, RetryCnt: 3, RNRRetry: 2, MaxRdAtomic: 4}
 )
 
-func modifyMask(to State) AttrMask {
+func modifyMask(to State) AttrMask { return rcService.required(to) }
+
+// required returns the attributes of the transition to a state of RESET to RTS.
+func (s *service) required(to State) AttrMask {
 	from := map[State]State{Init: Reset, RTR: Init, RTS: RTR}[to]
-	return rcTransitions[[2]State{from, to}].required | AttrState
+	return s.legal[[2]State{from, to}].required | AttrState
 }
 
 // newQP returns a QP in RTS with path MTU 256, after tune has had its way with the attributes.
-func newQP(t *testing.T, tune func(*Attr)) *testQP {
-	tq := newReset(t)
+func newQP(t *testing.T, tune func(*Attr)) *testQP { return newReset(t).connect(tune) }
+
+// connect takes a QP from RESET to RTS.
+func (tq *testQP) connect(tune func(*Attr)) *testQP {
+	tq.t.Helper()
 	for _, a := range []Attr{initAttr, rtrAttr, rtsAttr} {
 		if tune != nil {
 			tune(&a)
 		}
-		if err := tq.Modify(&a, modifyMask(a.State), tq.now); err != nil {
-			t.Fatal(err)
+		if err := tq.Modify(&a, tq.svc.required(a.State), tq.now); err != nil {
+			tq.t.Fatal(err)
 		}
 	}
 	tq.SetPath(testPath)

@@ -224,7 +224,7 @@ func (q *QP) checkRequest(t *request) WCStatus {
 		return LocQPOpErr
 	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()):
 		return LocQPOpErr
-	case t.length > MaxMessage, q.svc.datagram && t.length > uint64(q.mtu), len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0, t.isAtomic() && t.length != 8:
+	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0, t.isAtomic() && t.length != 8:
 		return LocLenErr
 	case len(w.SGEs) > MaxSGE:
 		return LocQPOpErr

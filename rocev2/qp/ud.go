@@ -74,6 +74,10 @@ func (q *QP) nextDatagram(now clock.Time) (index uint32, path *Path) {
 			q.failLocal(r.cur, status)
 			return 0, nil
 		}
+		if t.length > uint64(q.mtu) {
+			q.dropTooLong(t)
+			continue
+		}
 		if path = t.wqe.AH.Path(); path != nil {
 			return r.cur, path
 		}
@@ -86,6 +90,17 @@ func (q *QP) nextDatagram(now clock.Time) (index uint32, path *Path) {
 func (q *QP) behindFailure(i uint32) bool {
 	r := &q.req
 	return r.failStatus != Success && int32(i-r.failIndex) >= 0
+}
+
+// dropTooLong completes t, the datagram at cur: what is longer than a packet may
+// be is not sent, and is no error (C10-93.1.1).
+func (q *QP) dropTooLong(t *request) {
+	r := &q.req
+	t.stage = sent
+	r.cur++
+	r.scan = r.cur
+	q.cfg.Counters.Unsent++
+	q.retireSent()
 }
 
 // park has t, the datagram at cur, wait for its next hop.
