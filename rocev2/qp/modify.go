@@ -129,7 +129,7 @@ func (q *QP) reset() {
 	for r := &q.resp; r.head != r.tail || q.takePosted() != nil; r.head++ {
 		q.cfg.RQ.Retire(r.at(r.head).wqe)
 	}
-	q.state, q.dying, q.path = Reset, false, nil
+	q.state, q.dying, q.path, q.pace, q.cnpOwed = Reset, false, nil, 0, false
 	q.attr = Attr{}
 	q.setMTU()
 	q.req.clear()

@@ -34,6 +34,8 @@ type QP struct {
 	holdAcks bool // see HoldAcks
 	// respond says whose turn it is in Plan when both sides have a packet.
 	respond bool
+	pace    clock.Time // see Pace
+	cnpOwed bool       // see Congested
 }
 
 // New makes a QP in RESET. Its type must be valid.
@@ -114,6 +116,13 @@ func (q *QP) Plan(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	case SQE:
 		q.flushSends()
 	}
+	switch {
+	case q.cnpOwed && q.path != nil:
+		q.planCNP(p)
+		return true
+	case q.paced(now) && !q.svc.answers: // all that it sends is data
+		return false
+	}
 	return q.svc.plan(q, now, p, b)
 }
 
@@ -132,7 +141,8 @@ func (q *QP) planRC(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 			return true
 		}
 	}
-	if !q.owesResponse() {
+	// An ACK must not overtake the response with data that waits.
+	if !q.owesResponse() || q.resp.owed.len() > 0 && q.paced(now) {
 		return false
 	}
 	q.respond = false
@@ -154,7 +164,7 @@ func (q *QP) mayHoldAck() bool {
 // acknowledgement, which may wait a Step to share the kick of an answer.
 func (q *QP) OnlyAcks(now clock.Time) bool {
 	r := &q.resp
-	return r.ackOwed && r.nak == 0 && r.owed.len() == 0 && !q.wantsRequest(now)
+	return r.ackOwed && r.nak == 0 && r.owed.len() == 0 && !q.cnpOwed && !q.wantsRequest(now)
 }
 
 // Commit takes the outcome of an op; it implements mem.Owner.
@@ -281,16 +291,23 @@ func (q *QP) trace(what string, psn ib.PSN) {
 
 // Deadline returns when Expire has something to do, or clock.Never.
 func (q *QP) Deadline() clock.Time {
-	if !q.state.sends() {
-		return clock.Never
+	d := clock.Never
+	if q.pace != 0 {
+		d = q.pace
 	}
-	return min(q.req.ackDeadline, q.req.rnrUntil)
+	if q.state.sends() {
+		d = min(d, q.req.ackDeadline, q.req.rnrUntil)
+	}
+	return d
 }
 
 // Expire lets run out the timers that are due. Plan may have work afterwards.
 func (q *QP) Expire(now clock.Time) {
 	if q.Deadline() > now {
 		return
+	}
+	if q.pace <= now {
+		q.pace = 0
 	}
 	r := &q.req
 	if r.rnrUntil <= now {

@@ -132,7 +132,7 @@ func (q *QP) wantsRequest(now clock.Time) bool {
 	switch {
 	case !q.state.sends(), q.dying:
 		return false
-	case r.rnrUntil != clock.Never && r.rnrUntil > now, r.flight >= q.cfg.Window:
+	case r.rnrUntil != clock.Never && r.rnrUntil > now, q.pace > now, r.flight >= q.cfg.Window:
 		return false
 	case r.failStatus != Success && int32(r.cur-r.failIndex) >= 0:
 		return false // what came before it still has to be acknowledged
