@@ -110,15 +110,14 @@ func (w *memWire) reclaim() {
 	}
 }
 
-// frame returns the pieces of frame i, cut to n1 and n2 bytes.
-func (w *memWire) frame(i uint32, n1, n2 int) (f wire.Frame) {
+// frame makes f the pieces of frame i, cut to n1 and n2 bytes.
+func (w *memWire) frame(f *wire.Frame, i uint32, n1, n2 int) {
 	at := int(i) * w.n1
-	f.Frag[0] = w.first[at : at+n1 : at+w.n1]
+	f.Frag[0], f.Frag[1] = w.first[at:at+n1:at+w.n1], nil
 	if n2 > 0 {
 		at = int(i) * w.n2
 		f.Frag[1] = w.second[at : at+n2 : at+w.n2]
 	}
-	return f
 }
 
 // memLink is one end.
@@ -151,7 +150,9 @@ func (l *memLink) Recv(batch []RxFrame) int {
 		if f == nil {
 			break
 		}
-		batch[n] = RxFrame{Frame: l.in.frame(f.index, int(f.n1), int(f.n2)), Token: uint64(f.index)}
+		to := &batch[n]
+		l.in.frame(&to.Frame, f.index, int(f.n1), int(f.n2))
+		to.Token, to.Verdict = uint64(f.index), 0
 		l.in.there.Pop()
 		n++
 	}
@@ -188,7 +189,7 @@ func (l *memLink) Reserve(f *TxFrame, n int) bool {
 	i := w.free[last]
 	w.free = w.free[:last]
 	f.Token = uint64(i)
-	f.Frame = w.frame(i, min(n, w.n1), n-min(n, w.n1))
+	w.frame(&f.Frame, i, min(n, w.n1), n-min(n, w.n1))
 	return true
 }
 

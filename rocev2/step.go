@@ -61,10 +61,13 @@ func (w *Worker) receive(from uint8, now clock.Time) bool {
 		f := &w.rx[i]
 		w.traffic.rcvdPkts++
 		w.traffic.rcvdBytes += uint64(f.Len())
-		if w.takeFrame(f, from, now) {
-			w.rx[kept] = *f
-			kept++
+		if !w.takeFrame(f, from, now) {
+			continue
 		}
+		if kept < i {
+			w.rx[kept] = *f
+		}
+		kept++
 	}
 	w.batch.Run() // before the frames may go
 	link.Release(w.rx[:kept])

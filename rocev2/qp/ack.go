@@ -203,25 +203,30 @@ func (q *QP) handleReadResponse(p *wire.Packet, seq uint64, now clock.Time, b *m
 		q.fail(BadRespErr, b)
 		return wire.DropUnexpected
 	}
-	var note mem.Note
-	note.Code, note.PSN = noteProgress, p.PSN
-	q.advance(seq+1, now, &note)
-	q.scatter(t, index*uint64(q.mtu), p.Len, p.Payload, &note, b)
+	op := q.answers(p, seq, now, b)
+	if !q.scatter(t.wqe.SGEs, index*uint64(q.mtu), p.Len, &p.Payload, op, b) {
+		q.fail(LocProtErr, b) // the key has become invalid
+	}
 	return wire.Accepted
 }
 
-// scatter puts n bytes of a response to their place in the request's list. A
-// key that has become invalid fails the request.
-func (q *QP) scatter(t *request, off uint64, n int, from [2][]byte, note *mem.Note, b *mem.Batch) {
+// answers adds the op of a response with data, which moves una behind seq.
+func (q *QP) answers(p *wire.Packet, seq uint64, now clock.Time, b *mem.Batch) *mem.Op {
+	op := q.op(b)
+	op.Note.Code, op.Note.PSN = noteProgress, p.PSN
+	q.advance(seq+1, now, &op.Note)
+	return op
+}
+
+// scatter has op, and others that it adds, put n bytes of a packet to off in the
+// list. It returns false when a key doesn't allow it.
+func (q *QP) scatter(list []SGE, off uint64, n int, from *[2][]byte, op *mem.Op, b *mem.Batch) bool {
 	if n == 0 {
-		op := b.Add()
-		op.Owner, op.Note = q, *note
 		op.Note.Flags |= flagEnd
-		return
+		return true
 	}
-	if !q.eachSGE(t.wqe.SGEs, off, n, mem.LocalWrite, from, mem.Scatter, note, b) {
-		q.fail(LocProtErr, b)
-	}
+	op.Kind = mem.Scatter
+	return q.eachSGE(list, off, n, from, op, b)
 }
 
 // handleAtomicAck takes the response to an atomic.
@@ -235,10 +240,11 @@ func (q *QP) handleAtomicAck(p *wire.Packet, seq uint64, now clock.Time, b *mem.
 		return q.impliedNAK(now, b)
 	}
 	binary.NativeEndian.PutUint64(t.orig[:], p.Orig)
-	var note mem.Note
-	note.Code, note.PSN = noteProgress, p.PSN
-	q.advance(seq+1, now, &note)
-	q.scatter(t, 0, 8, [2][]byte{t.orig[:]}, &note, b)
+	op := q.answers(p, seq, now, b)
+	orig := [2][]byte{t.orig[:]}
+	if !q.scatter(t.wqe.SGEs, 0, len(t.orig), &orig, op, b) {
+		q.fail(LocProtErr, b)
+	}
 	return wire.Accepted
 }
 

@@ -247,4 +247,6 @@ type TxPacket struct {
 	// Void is set when the packet must not be sent after all: its bytes could
 	// not be read. It is known after Batch.Run.
 	Void bool
+
+	payload [2][]byte // where the payload goes
 }

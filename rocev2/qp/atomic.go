@@ -58,7 +58,7 @@ func (q *QP) duplicateAtomic(p *wire.Packet) wire.Verdict {
 func (q *QP) planAtomicResponse(p *TxPacket, o *response, b *mem.Batch) {
 	h := q.responseHeader(wire.RCAtomicAck, o.psn, o.msn)
 	h.Orig = o.orig
-	q.emit(p, &h, 0)
-	q.keepPlace(p, o.psn, b)
+	q.emit(p, &h, 0, q.path)
+	q.sending(noteResponseOut, o.psn, 0, p, b)
 	q.resp.answered()
 }

@@ -23,5 +23,5 @@ func (q *QP) Congested() { q.cnpOwed = true }
 func (q *QP) planCNP(p *TxPacket) {
 	q.cnpOwed = false
 	h := wire.Header{Opcode: wire.CongestionNotify, PKey: ib.PKeyDefault, BECN: true, DestQP: q.attr.DestQPN}
-	q.emit(p, &h, 0)
+	q.emit(p, &h, 0, q.path)
 }

@@ -66,19 +66,16 @@ func (q *QP) planReadResponse(p *TxPacket, o *response, b *mem.Batch) {
 	n := int(min(o.left, uint64(q.mtu)))
 	last := o.psn == o.last
 	h := q.responseHeader(readResponseOpcode(!o.begun, last), o.psn, o.msn)
-	payload := q.emit(p, &h, n)
-	if n == 0 {
-		q.keepPlace(p, o.psn, b)
-	} else if mr := q.cfg.Keys.Find(o.rkey, q.cfg.PD, o.va, uint64(n), mem.RemoteRead); mr == nil {
+	q.emit(p, &h, n, q.path)
+	op := q.sending(noteResponseOut, o.psn, 0, p, b)
+	if n > 0 {
 		// Looked up anew for each packet: the region may be gone meanwhile.
-		p.Void = true
-		q.failResponse(o.psn)
-		return
-	} else {
-		op := b.Add()
-		op.Owner = q
-		op.Note = mem.Note{Code: noteResponseOut, PSN: o.psn, Ref: p}
-		op.Kind, op.MR, op.VA, op.Frag = mem.Gather, mr, o.va, payload
+		if op.MR = q.cfg.Keys.Find(o.rkey, q.cfg.PD, o.va, uint64(n), mem.RemoteRead); op.MR == nil {
+			p.Void = true
+			q.failResponse(o.psn)
+			return
+		}
+		op.Kind, op.VA, op.Frag = mem.Gather, o.va, p.payload
 	}
 	o.psn, o.va, o.left, o.begun = o.psn.Next(), o.va+uint64(n), o.left-uint64(n), true
 	if last {

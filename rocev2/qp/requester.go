@@ -190,20 +190,38 @@ func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	if h.AckReq {
 		r.sinceAck = 0
 	}
-	note := mem.Note{Code: noteRequestOut, PSN: h.PSN, X: r.cur, Ref: p}
-	ok := q.gather(t, index*uint64(q.mtu), n, q.emit(p, &h, n), &note, b)
+	q.emit(p, &h, n, q.path)
+	i := r.cur
+	ok := q.gather(t, index*uint64(q.mtu), n, p, q.sending(noteRequestOut, h.PSN, i, p, b), b)
 	q.moveOn(t, sent)
 	if !ok {
 		p.Void = true
-		q.failLocal(note.X, LocProtErr)
+		q.failLocal(i, LocProtErr)
 	}
 	return true
 }
 
-// emit makes the headers of a packet to the QP's peer.
-func (q *QP) emit(p *TxPacket, h *wire.Header, n int) (payload [2][]byte) {
-	p.Path = q.path
-	return q.path.Emit(&p.Frame, h, n)
+// emit makes the headers of a packet.
+func (q *QP) emit(p *TxPacket, h *wire.Header, n int, path *wire.Template) {
+	p.Path, p.payload = path, [2][]byte{}
+	path.EmitTo(&p.Frame, h, n, &p.payload)
+}
+
+// sending adds an op of this QP for a packet that is planned. It is filled in
+// where it stands, as are all ops: to copy what was just written costs more
+// than to write it.
+func (q *QP) sending(code uint8, psn ib.PSN, x uint32, p *TxPacket, b *mem.Batch) *mem.Op {
+	op := q.op(b)
+	n := &op.Note
+	n.Code, n.PSN, n.X, n.Ref = code, psn, x, p
+	return op
+}
+
+// op adds an op of this QP.
+func (q *QP) op(b *mem.Batch) *mem.Op {
+	op := b.Add()
+	op.Owner = q
+	return op
 }
 
 // moveOn moves nxt on by the sequence numbers of a packet of t, the request at cur.
@@ -275,31 +293,36 @@ func placeOf(index, n uint64) (p wire.Place) {
 	return p
 }
 
-// gather adds the ops that fetch n bytes of the message at off. It returns
-// false when a key doesn't allow it.
-func (q *QP) gather(t *request, off uint64, n int, to [2][]byte, note *mem.Note, b *mem.Batch) bool {
+// gather has op, and others that it adds, fetch n bytes of the message at off
+// into p. It returns false when a key doesn't allow it.
+func (q *QP) gather(t *request, off uint64, n int, p *TxPacket, op *mem.Op, b *mem.Batch) bool {
 	if n == 0 || t.wqe.Flags&Inline != 0 {
 		if n > 0 {
-			copyTo(to, t.wqe.Inline[off:])
+			copyTo(&p.payload, t.wqe.Inline[off:])
 		}
-		op := b.Add() // keeps its place among the QP's packets
-		op.Owner, op.Note = q, *note
-		op.Note.Flags |= flagEnd
+		op.Note.Flags |= flagEnd // it keeps its place among the QP's packets
 		return true
 	}
-	return q.eachSGE(t.wqe.SGEs, off, n, 0, to, mem.Gather, note, b)
+	op.Kind = mem.Gather
+	return q.eachSGE(t.wqe.SGEs, off, n, &p.payload, op, b)
 }
 
 // copyTo fills the pieces with the beginning of from.
-func copyTo(pieces [2][]byte, from []byte) {
+func copyTo(pieces *[2][]byte, from []byte) {
 	n := copy(pieces[0], from)
 	copy(pieces[1], from[n:])
 }
 
-// eachSGE adds an op of kind for each element that bytes [off, off+n) of the
-// list touch. It returns false when a key or a range doesn't allow it.
-func (q *QP) eachSGE(list []SGE, off uint64, n int, need mem.Access, frag [2][]byte, kind mem.Kind, note *mem.Note, b *mem.Batch) bool {
-	done := 0
+// eachSGE has op, a Gather or Scatter, access what bytes [off, off+n) of the
+// list are of its first element that they touch, and adds one like it for each
+// other; the last ends the packet. frag are the bytes on the packet's side. It
+// returns false when a key or a range doesn't allow it.
+func (q *QP) eachSGE(list []SGE, off uint64, n int, frag *[2][]byte, op *mem.Op, b *mem.Batch) bool {
+	var need mem.Access
+	if op.Kind == mem.Scatter {
+		need = mem.LocalWrite
+	}
+	first, done := op, 0
 	for i := range list {
 		s := &list[i]
 		if off >= uint64(s.Length) {
@@ -312,19 +335,16 @@ func (q *QP) eachSGE(list []SGE, off uint64, n int, need mem.Access, frag [2][]b
 		if mr == nil {
 			return false
 		}
-		op := b.Add()
-		op.Kind, op.MR, op.VA, op.Owner, op.Note = kind, mr, va, q, *note
-		op.Frag = slice(frag, done, k)
+		if done > 0 {
+			op = q.op(b)
+			op.Kind, op.Note = first.Kind, first.Note
+		}
+		op.MR, op.VA = mr, va
+		wire.CutTo(&op.Frag, frag, done, k)
 		if done, off = done+k, 0; done == n {
 			op.Note.Flags |= flagEnd
 			return true
 		}
 	}
 	return false
-}
-
-// slice returns bytes [off, off+n) of two pieces.
-func slice(pieces [2][]byte, off, n int) [2][]byte {
-	f := wire.Frame{Frag: pieces}
-	return f.Cut(off, n)
 }

@@ -42,16 +42,10 @@ func (q *QP) planResponse(p *TxPacket, b *mem.Batch) {
 func (q *QP) planAck(p *TxPacket, s wire.Syndrome, psn ib.PSN, b *mem.Batch) {
 	h := q.responseHeader(wire.RCAck, psn, q.resp.msn)
 	h.Syndrome = s
-	q.emit(p, &h, 0)
-	q.keepPlace(p, psn, b)
-}
-
-// keepPlace adds the op of a packet without payload, so that it is dropped if
-// one of this QP before it can't be sent.
-func (q *QP) keepPlace(p *TxPacket, psn ib.PSN, b *mem.Batch) {
-	op := b.Add()
-	op.Owner = q
-	op.Note = mem.Note{Code: noteResponseOut, PSN: psn, Ref: p}
+	q.emit(p, &h, 0, q.path)
+	// An op without payload, so that the packet is dropped if one of this QP
+	// before it can't be sent.
+	q.sending(noteResponseOut, psn, 0, p, b)
 }
 
 func (q *QP) responseHeader(o wire.Opcode, psn ib.PSN, msn ib.MSN) wire.Header {

@@ -241,26 +241,16 @@ func (q *QP) executeSend(p *wire.Packet, b *mem.Batch) refusal {
 	if m.got+uint64(p.Len) > m.wqe.length() {
 		return tooLong
 	}
-	note := q.note(noteSend, p, m.got)
-	if note.Flags&flagMessage != 0 {
-		note.Flags |= flagReceive
+	op := q.op(b)
+	q.note(&op.Note, noteSend, p, m.got)
+	if place.Ends() {
+		op.Note.Flags |= flagReceive
 	}
-	if !q.receive(m, p, &note, b) {
+	if !q.scatter(m.wqe.SGEs, m.got, p.Len, &p.Payload, op, b) {
 		return badReceive
 	}
 	m.advance(p.Len, place)
 	return accepted
-}
-
-// receive adds the ops that put a packet of a SEND into its receive.
-func (q *QP) receive(m *message, p *wire.Packet, note *mem.Note, b *mem.Batch) bool {
-	if p.Len == 0 {
-		op := b.Add()
-		op.Owner, op.Note = q, *note
-		op.Note.Flags |= flagEnd
-		return true
-	}
-	return q.eachSGE(m.wqe.SGEs, m.got, p.Len, mem.LocalWrite, p.Payload, mem.Scatter, note, b)
 }
 
 // length returns the bytes that a receive takes.
@@ -280,53 +270,54 @@ func (m *message) advance(n int, place wire.Place) {
 }
 
 // note says what Commit has to know of a request of which got bytes came before.
-func (q *QP) note(code uint8, p *wire.Packet, got uint64) mem.Note {
-	n := mem.Note{Code: code, PSN: p.PSN, N: uint32(got) + uint32(p.Len)}
+func (q *QP) note(n *mem.Note, code uint8, p *wire.Packet, got uint64) {
+	var flags uint8
 	i := p.Opcode.Info()
 	if p.AckReq && q.svc.answers {
-		n.Flags |= flagAckReq
+		flags |= flagAckReq
 	}
 	if i.Place.Ends() {
-		n.Flags |= flagMessage
+		flags |= flagMessage
 	}
 	if i.Ext.Has(wire.ExtImmDt) {
-		n.Flags |= flagImm
+		flags |= flagImm
 		n.X = p.Imm
 	}
 	if p.SE {
-		n.Flags |= flagSolicited
+		flags |= flagSolicited
 	}
-	return n
+	n.Code, n.Flags, n.PSN, n.N = code, flags, p.PSN, uint32(got)+uint32(p.Len)
 }
 
 // executeWrite takes a packet of a WRITE.
 func (q *QP) executeWrite(p *wire.Packet, b *mem.Batch) refusal {
 	m := &q.resp.msg
 	i := p.Opcode.Info()
-	next := *m
 	if i.Place.Starts() {
-		if why := q.startWrite(p, &next); why != accepted {
+		if why := q.startWrite(p, m); why != accepted {
 			return why
 		}
 	}
-	if got := next.got + uint64(p.Len); got > next.size || i.Place.Ends() != (got == next.size) {
+	if got := m.got + uint64(p.Len); got > m.size || i.Place.Ends() != (got == m.size) {
 		return invalid // C9-94: the packets add up to the length that the RETH gave
 	}
-	note := q.note(noteWrite, p, next.got)
+	flags := uint8(flagEnd)
 	if i.Ext.Has(wire.ExtImmDt) {
 		if q.takeReceive() == nil {
+			if i.Place.Starts() {
+				*m = message{}
+			}
 			return notReady // this packet is sent again; what came before it stands
 		}
-		note.Flags |= flagReceive
+		flags |= flagReceive
 	}
-	op := b.Add()
-	op.Owner, op.Note = q, note
-	op.Note.Flags |= flagEnd
+	op := q.op(b)
+	q.note(&op.Note, noteWrite, p, m.got)
+	op.Note.Flags |= flags
 	if p.Len > 0 {
-		op.Kind, op.MR, op.VA, op.Frag = mem.Scatter, next.mr, next.va+next.got, p.Payload
+		op.Kind, op.MR, op.VA, op.Frag = mem.Scatter, m.mr, m.va+m.got, p.Payload
 		op.Tail = i.Place.Ends()
 	}
-	*m = next
 	m.advance(p.Len, i.Place)
 	return accepted
 }

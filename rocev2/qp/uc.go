@@ -45,12 +45,15 @@ func (q *QP) planUC(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	index := r.nxt - t.first
 	h := wire.Header{MigReq: true, PKey: ib.PKeyDefault, DestQP: q.attr.DestQPN, PSN: q.psnOf(r.nxt)}
 	n := q.requestHeader(t, index, &h)
-	note := mem.Note{Code: noteMessageOut, PSN: h.PSN, N: 1, X: r.cur, Ref: p}
-	ok := q.gather(t, index*uint64(q.mtu), n, q.emit(p, &h, n), &note, b)
+	q.emit(p, &h, n, q.path)
+	i := r.cur
+	op := q.sending(noteMessageOut, h.PSN, i, p, b)
+	op.Note.N = 1
+	ok := q.gather(t, index*uint64(q.mtu), n, p, op, b)
 	q.moveOn(t, 1)
 	if !ok {
 		p.Void = true
-		q.failLocal(note.X, LocProtErr)
+		q.failLocal(i, LocProtErr)
 	}
 	return true
 }

@@ -37,9 +37,8 @@ func (q *QP) planUD(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	t := r.at(i)
 	n := int(t.length)
 	h := q.datagramHeader(t)
-	p.Path = &path.Template
-	note := mem.Note{Code: noteDatagramOut, PSN: h.PSN, X: i, Ref: p}
-	ok := q.gather(t, 0, n, path.Emit(&p.Frame, &h, n), &note, b)
+	q.emit(p, &h, n, &path.Template)
+	ok := q.gather(t, 0, n, p, q.sending(noteDatagramOut, h.PSN, i, p, b), b)
 	q.leave(i)
 	r.high++
 	r.nxt = r.high
@@ -223,18 +222,14 @@ func (q *QP) handleUD(p *wire.Packet, _ clock.Time, b *mem.Batch) wire.Verdict {
 // receiveDatagram adds the ops that put a datagram into its receive: the GRH,
 // then the payload. It returns false when a key doesn't allow it.
 func (q *QP) receiveDatagram(w *RecvWQE, p *wire.Packet, b *mem.Batch) bool {
-	header := mem.Note{Code: noteHeader}
-	note := q.note(noteDatagram, p, GRHLen)
-	if !q.eachSGE(w.SGEs, 0, GRHLen, mem.LocalWrite, grhOf(p), mem.Scatter, &header, b) {
+	header, grh := q.op(b), grhOf(p)
+	header.Kind, header.Note.Code = mem.Scatter, noteHeader
+	if !q.eachSGE(w.SGEs, 0, GRHLen, &grh, header, b) {
 		return false
 	}
-	if p.Len > 0 {
-		return q.eachSGE(w.SGEs, GRHLen, p.Len, mem.LocalWrite, p.Payload, mem.Scatter, &note, b)
-	}
-	op := b.Add()
-	op.Owner, op.Note = q, note
-	op.Note.Flags |= flagEnd
-	return true
+	op := q.op(b)
+	q.note(&op.Note, noteDatagram, p, GRHLen)
+	return q.scatter(w.SGEs, GRHLen, p.Len, &p.Payload, op, b)
 }
 
 // noGRH stands before an IPv4 header in the 40 bytes.

@@ -132,20 +132,20 @@ func (f *Frame) Len() int { return len(f.Frag[0]) + len(f.Frag[1]) }
 // Cut returns the bytes [off, off+n) of the frame, in at most two pieces,
 // without copying. The range must lie within the frame.
 func (f *Frame) Cut(off, n int) (piece [2][]byte) {
-	f.cut(&piece, off, n)
+	CutTo(&piece, &f.Frag, off, n)
 	return piece
 }
 
-// cut is Cut into a place whose pieces are nil.
-func (f *Frame) cut(piece *[2][]byte, off, n int) {
-	first := len(f.Frag[0])
+// CutTo makes to, whose pieces are nil, the bytes [off, off+n) of from.
+func CutTo(to, from *[2][]byte, off, n int) {
+	first := len(from[0])
 	switch {
 	case off+n <= first:
-		piece[0] = f.Frag[0][off : off+n]
+		to[0] = from[0][off : off+n]
 	case off >= first:
-		piece[0] = f.Frag[1][off-first : off-first+n]
+		to[0] = from[1][off-first : off-first+n]
 	default:
-		piece[0] = f.Frag[0][off:]
-		piece[1] = f.Frag[1][:off+n-first]
+		to[0] = from[0][off:]
+		to[1] = from[1][:off+n-first]
 	}
 }

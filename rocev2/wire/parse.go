@@ -136,7 +136,7 @@ func (p *Packet) parseTransport(n int) Verdict {
 		p.Header.readExt(info.Ext, b[BTHLen:])
 	}
 	p.Len = rest - pad
-	p.Frame.cut(&p.Payload, p.bth+BTHLen+info.ExtLen, p.Len)
+	CutTo(&p.Payload, &p.Frame.Frag, p.bth+BTHLen+info.ExtLen, p.Len)
 	if tver != 0 {
 		return DropVersion // IBA 9.6.1.1
 	}

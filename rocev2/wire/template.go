@@ -113,6 +113,12 @@ func (t *Template) Matches(p *Packet) bool {
 // f's first piece is filled to its capacity before its second, which may be
 // nil. The first must have room for HeaderLen, both together for FrameLen.
 func (t *Template) Emit(f *Frame, h *Header, n int) (payload [2][]byte) {
+	t.EmitTo(f, h, n, &payload)
+	return payload
+}
+
+// EmitTo is Emit with a place for the payload's pieces, which are nil.
+func (t *Template) EmitTo(f *Frame, h *Header, n int, payload *[2][]byte) {
 	info := h.Opcode.Info()
 	off := t.bth + BTHLen + info.ExtLen
 	pad := -n & 3
@@ -128,8 +134,7 @@ func (t *Template) Emit(f *Frame, h *Header, n int) (payload [2][]byte) {
 	for i := range pad {
 		*f.at(off + n + i) = 0
 	}
-	f.cut(&payload, off, n)
-	return payload
+	CutTo(payload, &f.Frag, off, n)
 }
 
 // putLengths completes the IP and UDP headers of a packet of n bytes in all.
