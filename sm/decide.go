@@ -1,7 +1,6 @@
 package sm
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -43,6 +42,7 @@ func (m *Manager) discovered(now clock.Time) {
 	m.missing(reached)
 	m.assignLIDs(reached)
 	m.build(reached)
+	m.avoid(m.fabric)
 	m.routeAll()
 	m.phase = configuring
 	m.lftBlocks = 0
@@ -252,26 +252,19 @@ func vlCount(enc uint8) uint8 {
 	return [...]uint8{1, 2, 4, 8, 15}[enc-1]
 }
 
-// routeAll routes the fabric, unless the last routing still fits: hosts that
-// left need no change of any table.
+// routeAll routes the fabric: it repairs the routing there is, or else makes
+// another.
 func (m *Manager) routeAll() {
 	g := topo.NewGraph(m.fabric)
 	if g.Switches() == 0 {
 		m.routing = nil
 		return
 	}
-	if m.routing != nil && covers(m.routing.Graph, g) {
-		return
-	}
-	if m.routing != nil {
-		if r, ok := route.Repair(m.routing, g); ok {
-			m.infof("route", "%s tables repaired: %v", r.Engine, r.Report)
-			m.routing = r
-			return
-		}
-	}
 	o := m.cfg.Routing
 	o.Lanes = laneLimit(g)
+	if m.routing != nil && m.repair(o.Lanes) {
+		return
+	}
 	r, err := route.Compute(g, m.cfg.Engines, o)
 	if err != nil {
 		m.errorf("6010", "route", "%v", err)
@@ -280,6 +273,24 @@ func (m *Manager) routeAll() {
 	}
 	m.tellRouting(r)
 	m.routing = r
+}
+
+// repair adapts the routing to what came and went, and reports whether it could.
+func (m *Manager) repair(lanes int) bool {
+	if m.routing.Lanes > lanes {
+		m.infof("route", "all is routed anew: links have %d lanes now, and %d are in use", lanes, m.routing.Lanes)
+		return false
+	}
+	r, err := route.Repair(m.routing, m.fabric)
+	if err != nil {
+		m.infof("route", "all is routed anew: %v", err)
+		return false
+	}
+	if m.routing = r; r.Rerouted > 0 {
+		m.infof("route", "%s tables repaired: ways to %d of %d LIDs looked at, %d LFT blocks changed: %v",
+			r.Engine, r.Rerouted, len(r.Graph.Dests), r.Blocks, r.Report)
+	}
+	return true
 }
 
 func (m *Manager) tellRouting(r *route.Result) {
@@ -309,20 +320,4 @@ func laneLimit(g *topo.Graph) int {
 		least = min(least, max(1, g.Fabric.Ports[p].VLs))
 	}
 	return int(least)
-}
-
-// covers reports whether the routing of old is one of g as well: the same
-// switches and links, and no LID that old has not, at another place, or of
-// switches.
-func covers(old, g *topo.Graph) bool {
-	if !slices.Equal(old.GUID, g.GUID) || !slices.Equal(old.To, g.To) || !slices.Equal(old.Port, g.Port) || !slices.Equal(old.First, g.First) {
-		return false
-	}
-	for _, d := range g.Dests {
-		i, ok := slices.BinarySearchFunc(old.Dests, d.LID, func(o topo.Dest, l ib.LID) int { return cmp.Compare(o.LID, l) })
-		if !ok || old.Dests[i].Switch != d.Switch || old.Dests[i].Port != d.Port {
-			return false
-		}
-	}
-	return true
 }

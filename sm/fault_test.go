@@ -1,12 +1,14 @@
 package sm
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/fabric"
 	"github.com/urxe/urxe/ib/mad"
 )
@@ -158,6 +160,69 @@ func TestSwitchReset(t *testing.T) {
 		b.run(2 * time.Second)
 		b.up()
 	}
+}
+
+// TestSwitchBack: a core switch of 3,456 hosts that was away gets its tables, the
+// switches beside it the blocks that change, and no other switch gets any.
+func TestSwitchBack(t *testing.T) {
+	f := fabric.New(fabric.Defaults{})
+	if err := f.BuildFatTree(24); err != nil {
+		t.Fatal(err)
+	}
+	b := newBed(t, f, "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	first, blocks := b.tables(), b.m.lftBlocks
+	core := f.Node("core7")
+	beside := map[ib.GUID]bool{}
+	for i := 1; i <= core.NumPorts(); i++ {
+		peer, _ := core.Peer(i)
+		beside[peer.GUID()] = true
+	}
+	core.Fail()
+	b.run(time.Second)
+	before, total := b.tables(), f.Stats().Sets[mad.AttrLinearFT]
+	core.Return()
+	b.run(time.Second)
+	b.up()
+	after, changed := b.tables(), len(first[core.GUID()])/64
+	for guid, table := range after {
+		if n := blocksUnlike(before[guid], table); n > 0 && guid != core.GUID() {
+			if changed += n; !beside[guid] {
+				t.Errorf("%d blocks of switch %v have changed, which is not beside the one that came back", n, guid)
+			}
+		}
+		if blocksUnlike(first[guid], table) > 0 {
+			t.Errorf("switch %v has not got its old table again", guid)
+		}
+	}
+	if sent := f.Stats().Sets[mad.AttrLinearFT] - total; int(sent) != changed {
+		t.Errorf("%d LFT blocks sent: want %d", sent, changed)
+	}
+	t.Logf("%d of %d LFT blocks sent", changed, blocks)
+	if b.said("routed anew") {
+		t.Error("all was routed anew")
+	}
+}
+
+// tables reads the forwarding tables of all switches that are there.
+func (b *bed) tables() map[ib.GUID][]byte {
+	t := map[ib.GUID][]byte{}
+	for guid, n := range b.m.nodes {
+		for blk := 0; n.isSwitch() && !n.gone && blk*64 <= int(b.snap.Routing.Graph.MaxLID); blk++ {
+			t[guid] = append(t[guid], b.read(n, mad.AttrLinearFT, uint32(blk))...)
+		}
+	}
+	return t
+}
+
+func blocksUnlike(a, b []byte) (n int) {
+	for at := 0; at < len(b); at += 64 {
+		if at >= len(a) || !bytes.Equal(a[at:at+64], b[at:at+64]) {
+			n++
+		}
+	}
+	return n
 }
 
 // TestChurn: random failures and returns of links and switches; after each the

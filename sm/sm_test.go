@@ -14,6 +14,7 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/sm/check"
 	"github.com/urxe/urxe/sm/subnet"
+	"github.com/urxe/urxe/sm/topo"
 )
 
 var (
@@ -168,15 +169,18 @@ func (b *bed) audit() *check.Report {
 	if s == nil {
 		b.t.Fatal("no snapshot")
 	}
-	r := s.Routing
-	lft := make([][]uint8, r.Graph.Switches())
+	r, g := s.Routing, topo.NewGraph(s.Fabric)
+	lft := make([][]uint8, g.Switches())
+	number := make([]int32, g.Switches())
 	for i := range lft {
-		n := b.m.nodes[r.Graph.GUID[i]]
-		for blk := 0; blk*64 <= int(r.Graph.MaxLID); blk++ {
+		number[i] = r.Graph.Switch(g.GUID[i])
+		n := b.m.nodes[g.GUID[i]]
+		for blk := 0; blk*64 <= int(g.MaxLID); blk++ {
 			lft[i] = append(lft[i], b.read(n, mad.AttrLinearFT, uint32(blk))...)
 		}
 	}
-	return check.Run(check.Tables{Graph: r.Graph, LFT: lft, Lane: r.Lane, Lanes: r.Lanes})
+	lane := func(a, b int32) uint8 { return r.Lane(number[a], number[b]) }
+	return check.Run(check.Tables{Graph: g, LFT: lft, Lane: lane, Lanes: r.Lanes})
 }
 
 // read asks a node directly.

@@ -62,7 +62,7 @@ func (r *Report) String() string {
 const maxBroken = 5
 
 // State is a routing that was checked, and everything counted on the way, so
-// that a routing that differs in a few LIDs costs only those: see Update.
+// that a routing that differs in a few LIDs costs only those: see Insert.
 //
 // What is counted hangs on switches and their port numbers, which stay when
 // links come and go.
@@ -94,7 +94,7 @@ func Run(t Tables) *Report {
 	return r
 }
 
-// New checks all paths, and returns what Update needs as well. Large subnets
+// New checks all paths, and returns what Insert needs as well. Large subnets
 // are checked on several processors at once; the result is the same.
 func New(t Tables) (*State, *Report) {
 	s := newState(t)
@@ -119,7 +119,7 @@ func newState(t Tables) *State {
 	}
 	ports, cells := int32(0), int32(0)
 	for sw := range n {
-		p := int32(s.g.Fabric.Nodes[s.g.Node[sw]].NumPorts) + 1
+		p := int32(s.g.Ports[sw]) + 1
 		s.base, s.mat = append(s.base, ports), append(s.mat, cells)
 		ports += p
 		cells += p * p
@@ -168,18 +168,20 @@ func (s *State) merge(o *State) {
 	}
 }
 
-// Update checks tables that differ from those of s in the routes to some LIDs
-// only: all LIDs for which a switch has another entry, or has the same one over
-// a link that is gone. Graph and tables may be other ones, with the same
-// switches, LIDs, hosts and lanes. s itself is changed.
-func (s *State) Update(t Tables, lids map[ib.LID]bool) *Report {
-	s.each(lids, -1)
+// Remove takes the paths to some LIDs, a flag for each from 0 up, out of s.
+func (s *State) Remove(lids []bool) { s.each(lids, -1) }
+
+// Insert checks tables that differ from those of s in the routes to some LIDs
+// only, which must have been removed: all LIDs for which a switch has another
+// entry, or has the same one over a link that came or went. The switches there
+// are, their hosts and the lanes must be the same.
+func (s *State) Insert(t Tables, lids []bool) *Report {
 	s.t, s.g = t, t.Graph
 	s.each(lids, 1)
 	return s.report()
 }
 
-func (s *State) each(lids map[ib.LID]bool, sign int64) {
+func (s *State) each(lids []bool, sign int64) {
 	for _, d := range s.g.Dests {
 		if lids[d.LID] {
 			s.column(d, sign)
@@ -200,7 +202,7 @@ func (s *State) report() *Report {
 	for _, d := range s.g.Dests {
 		for _, sw := range s.lost[d.LID] {
 			if r.NumBroken++; len(r.Broken) < maxBroken {
-				r.Broken = append(r.Broken, fmt.Sprintf("%q to LID %d (%s)", s.g.Desc(sw), d.LID, s.g.Fabric.Name(d.End)))
+				r.Broken = append(r.Broken, fmt.Sprintf("%q to LID %d (%s)", s.g.Desc(sw), d.LID, s.holder(d)))
 			}
 		}
 	}
@@ -210,5 +212,25 @@ func (s *State) report() *Report {
 	return r
 }
 
-// Load returns the paths on a link.
+// holder names the end port that has a LID.
+func (s *State) holder(d topo.Dest) string {
+	if d.End == topo.None {
+		return "away"
+	}
+	return s.g.Fabric.Name(d.End)
+}
+
+// Load returns the host paths that leave a switch by a port.
 func (s *State) Load(sw int32, port uint8) int64 { return s.load[s.base[sw]+int32(port)] }
+
+// Turns returns the lanes, a bit each, in which paths turn from one port of a
+// switch to another.
+func (s *State) Turns(sw int32, in, out uint8) (lanes uint16) {
+	at := s.cell(sw, in, out)
+	for lane, n := range s.dep[at : at+s.lanes] {
+		if n > 0 {
+			lanes |= 1 << lane
+		}
+	}
+	return lanes
+}

@@ -9,7 +9,8 @@ const (
 	unseen = iota
 	onPath
 	arrives
-	lost
+	ends   // where there is no way on
+	circle // comes round to itself
 )
 
 // column follows one LID from every switch, then counts its paths and the
@@ -22,7 +23,7 @@ func (s *State) column(d topo.Dest, sign int64) {
 		if s.state[sw] == unseen {
 			s.walk(sw, d.LID)
 		}
-		if s.state[sw] == lost && (s.g.Hosts[sw] > 0 || d.IsHost()) {
+		if s.state[sw] != arrives && s.owes(sw, d) {
 			s.bad = append(s.bad, sw)
 		}
 	}
@@ -33,13 +34,23 @@ func (s *State) column(d topo.Dest, sign int64) {
 	s.count(d, sign)
 }
 
+// owes reports whether a switch must have a way to d. What is away owes nothing
+// and nobody owes it anything, but tables still lead there: what is on its way
+// counts as long as that is so, except that only a circle is wrong.
+func (s *State) owes(sw int32, d topo.Dest) bool {
+	if s.g.Away(d.Switch) || s.g.Away(sw) {
+		return s.state[sw] == circle
+	}
+	return s.g.Hosts[sw] > 0 || d.IsHost()
+}
+
 func (s *State) arrive(d topo.Dest) {
 	s.next[d.Switch] = topo.None
 	s.far[d.Switch] = 1
-	s.state[d.Switch] = lost
+	s.state[d.Switch] = ends
+	s.order = append(s.order, d.Switch)
 	if s.t.LFT[d.Switch][d.LID] == d.Port {
 		s.state[d.Switch] = arrives
-		s.order = append(s.order, d.Switch)
 	}
 }
 
@@ -53,19 +64,21 @@ func (s *State) walk(sw int32, lid ib.LID) {
 		e := s.g.Link(sw, s.t.LFT[sw][lid])
 		s.next[sw] = e
 		if e == topo.None {
-			s.state[sw] = lost
+			s.state[sw], s.far[sw] = ends, 1
+			s.order = append(s.order, sw)
+			s.stack = s.stack[:len(s.stack)-1]
 			break
 		}
 		sw = s.g.To[e]
 	}
 	fate := s.state[sw]
 	if fate == onPath {
-		fate = lost // it came round to itself
+		fate = circle
 	}
 	for i := len(s.stack) - 1; i >= 0; i-- {
 		v := s.stack[i]
 		s.state[v] = fate
-		if fate == arrives {
+		if fate != circle {
 			s.far[v] = s.far[s.g.To[s.next[v]]] + 1
 			s.order = append(s.order, v)
 		}
@@ -75,13 +88,14 @@ func (s *State) walk(sw int32, lid ib.LID) {
 // count adds the paths from hosts to the loads, and the turns of all traffic to
 // d to the dependencies: from hosts to any LID, and from switches to those of
 // hosts. The order has next hops before those that go through them, so
-// backwards each flow is complete when it is passed on.
+// backwards each flow is complete when it is passed on. A packet that comes to
+// an end on its way holds buffers like any other.
 func (s *State) count(d topo.Dest, sign int64) {
 	host := d.IsHost()
 	for _, sw := range s.order {
 		n := int64(s.g.Hosts[sw])
 		s.flow[sw], s.mask[sw] = 0, 0
-		if host {
+		if host && s.state[sw] == arrives {
 			s.flow[sw] = n
 			if sw == d.Switch {
 				n-- // not to itself
@@ -122,6 +136,6 @@ func (s *State) turn(sw int32, in, out uint8, mask uint16, sign int64) {
 
 // cell is where the turn from one port of a switch to another is counted.
 func (s *State) cell(sw int32, in, out uint8) int {
-	ports := int32(s.g.Fabric.Nodes[s.g.Node[sw]].NumPorts) + 1
+	ports := int32(s.g.Ports[sw]) + 1
 	return int(s.mat[sw]+int32(in)*ports+int32(out)) * s.lanes
 }

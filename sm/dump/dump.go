@@ -161,6 +161,9 @@ func holder(s *subnet.Snapshot, d topo.Dest) (kind topo.NodeType, guid ib.GUID, 
 func LFTs(w io.Writer, s *subnet.Snapshot) {
 	g := s.Routing.Graph
 	for sw := range g.Switches() {
+		if g.Away(int32(sw)) {
+			continue
+		}
 		lid := s.Fabric.NodePorts(s.Fabric.Node(g.GUID[sw]))[0].LID
 		fmt.Fprintf(w, "Unicast lids [0-%d] of switch Lid %d guid 0x%016x ('%s'):\n", g.MaxLID, lid, uint64(g.GUID[sw]), g.Desc(int32(sw)))
 		n := 0
@@ -183,6 +186,9 @@ func FDBs(w io.Writer, s *subnet.Snapshot) {
 	g := s.Routing.Graph
 	hops := newHops(s.Routing.Tables)
 	for sw := range int32(g.Switches()) {
+		if g.Away(sw) {
+			continue
+		}
 		fmt.Fprintf(w, "dump_ucast_routes: Switch 0x%016x\nLID    : Port : Hops : Optimal\n", uint64(g.GUID[sw]))
 		hops.from(sw)
 		next := 0
@@ -191,7 +197,7 @@ func FDBs(w io.Writer, s *subnet.Snapshot) {
 				next++
 			}
 			port := s.Routing.LFT[sw][l]
-			if next == len(g.Dests) || g.Dests[next].LID != l || port == route.NoPort {
+			if _, here := s.ByLID[l]; !here || next == len(g.Dests) || g.Dests[next].LID != l || port == route.NoPort {
 				fmt.Fprintf(w, "0x%04X : UNREACHABLE\n", uint16(l))
 				continue
 			}
@@ -213,6 +219,9 @@ func SL2VL(w io.Writer, s *subnet.Snapshot) {
 	}
 	g := s.Routing.Graph
 	for sw := range int32(g.Switches()) {
+		if g.Away(sw) {
+			continue
+		}
 		ports := s.Fabric.NodePorts(s.Fabric.Node(g.GUID[sw]))
 		fmt.Fprintf(w, "Switch 0x%016x, base LID %d, \"%s\"\n", uint64(g.GUID[sw]), ports[0].LID, g.Desc(sw))
 		fmt.Fprintln(w, "#in out : 0  1  2  3  4  5  6  7  8  9  10 11 12 13 14 15")
@@ -255,6 +264,9 @@ func PathSL(w io.Writer, s *subnet.Snapshot) {
 		}
 		guid := s.Fabric.Nodes[s.Fabric.Ports[from].Node].GUID
 		for _, b := range dests {
+			if _, here := s.ByLID[b.LID]; !here {
+				continue
+			}
 			sl := s.Routing.Lane(a.Switch, b.Switch)
 			fmt.Fprintf(w, "P %d %d %d\n", a.LID, b.LID, sl)
 			if a.Path == 0 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/urxe/urxe/sm/check"
 	"github.com/urxe/urxe/sm/topo"
 )
 
@@ -39,6 +40,75 @@ func newCDG(g *topo.Graph) *cdg {
 	c := &cdg{g: g, degree: int32(g.MaxDegree()), stamp: make([]int32, g.Links())}
 	c.dep = make([]uint16, g.Links()*int(c.degree))
 	return c
+}
+
+// cdgOf returns the dependencies that a checked routing has in g, which must be
+// free of cycles. o, which may be nil, is the orientation that most keep to.
+func cdgOf(s *check.State, g *topo.Graph, lanes int, o *orientation) *cdg {
+	c := newCDG(g)
+	for e := range int32(g.Links()) {
+		t, in := g.To[e], g.Port[g.Rev[e]]
+		for f := g.First[t]; f < g.First[t+1]; f++ {
+			c.dep[c.slot(e, f)] = s.Turns(t, in, g.Port[f])
+		}
+	}
+	var first []int32
+	if o != nil {
+		first = upDownOrder(g, o)
+	}
+	for lane := range lanes {
+		if first == nil || !c.suits(uint8(lane), first) {
+			c.ord = append(c.ord, c.sort(uint8(lane)))
+		} else {
+			c.ord = append(c.ord, slices.Clone(first))
+		}
+	}
+	return c
+}
+
+// suits reports whether all dependencies of a lane follow an order.
+func (c *cdg) suits(lane uint8, ord []int32) bool {
+	for e := range int32(c.g.Links()) {
+		t := c.g.To[e]
+		for f := c.g.First[t]; f < c.g.First[t+1]; f++ {
+			if c.has(lane, e, f) && ord[e] > ord[f] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sort returns an order that all dependencies of a lane follow.
+func (c *cdg) sort(lane uint8) []int32 {
+	before := make([]int32, c.g.Links()) // dependencies that lead to a link
+	for e := range int32(c.g.Links()) {
+		t := c.g.To[e]
+		for f := c.g.First[t]; f < c.g.First[t+1]; f++ {
+			if c.has(lane, e, f) {
+				before[f]++
+			}
+		}
+	}
+	ord, queue := make([]int32, c.g.Links()), make([]int32, 0, c.g.Links())
+	for e := range before {
+		if before[e] == 0 {
+			queue = append(queue, int32(e))
+		}
+	}
+	for i := 0; i < len(queue); i++ {
+		e := queue[i]
+		ord[e] = int32(i)
+		t := c.g.To[e]
+		for f := c.g.First[t]; f < c.g.First[t+1]; f++ {
+			if c.has(lane, e, f) {
+				if before[f]--; before[f] == 0 {
+					queue = append(queue, f)
+				}
+			}
+		}
+	}
+	return ord
 }
 
 // addLane starts the next lane with an order in which the up and down links of

@@ -18,7 +18,13 @@ type Result struct {
 	// they could not route the subnet, left something out, or could deadlock.
 	Refused []error
 
-	state *check.State
+	// Rerouted is the number of LIDs whose routes were looked for, and Blocks that
+	// of LFT blocks that came out otherwise than they were before.
+	Rerouted, Blocks int
+
+	state  *check.State
+	home   *home
+	astray []bool // by LID: a switch routes it otherwise than at home
 }
 
 // Compute runs the named engines in order until one gives tables that pass the
@@ -28,9 +34,9 @@ type Result struct {
 // tables; only with a subnet whose switches are not all connected some paths
 // are missing from them, which the report names.
 func Compute(g *topo.Graph, names []string, o Options) (*Result, error) {
-	r := &Result{}
+	r := &Result{Rerouted: len(g.Dests), Blocks: g.Switches() * tableSize(g.MaxLID) / BlockSize}
 	var rest *Result // free of loops, but not complete
-	for _, name := range plan(names) {
+	for _, name := range candidates(names) {
 		t, err := One(name, g, o)
 		if err != nil {
 			r.refuse(name, err)
@@ -39,6 +45,7 @@ func Compute(g *topo.Graph, names []string, o Options) (*Result, error) {
 		state, rep := check.New(checkTables(t))
 		if rep.OK() {
 			r.Tables, r.Report, r.state = t, rep, state
+			r.home = &home{graph: g, lft: slices.Clone(t.LFT), own: make([]bool, g.Switches()), busiest: rep.MaxLoad}
 			return r, nil
 		}
 		r.refuse(name, rep.Err())
@@ -49,7 +56,7 @@ func Compute(g *topo.Graph, names []string, o Options) (*Result, error) {
 	if rest == nil {
 		return nil, fmt.Errorf("no engine could route the subnet: %w", errors.Join(r.Refused...))
 	}
-	rest.Refused = r.Refused
+	rest.Refused, rest.Rerouted, rest.Blocks = r.Refused, r.Rerouted, r.Blocks
 	return rest, nil
 }
 
@@ -57,8 +64,8 @@ func (r *Result) refuse(engine string, why error) {
 	r.Refused = append(r.Refused, fmt.Errorf("routing engine %s: %w", engine, why))
 }
 
-// plan completes the operator's list with the engines that always end well.
-func plan(names []string) []string {
+// candidates completes the operator's list with the engines that always end well.
+func candidates(names []string) []string {
 	if len(names) == 0 {
 		names = []string{"ftree"}
 	}

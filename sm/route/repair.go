@@ -1,6 +1,8 @@
 package route
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/urxe/urxe/ib"
@@ -8,256 +10,250 @@ import (
 	"github.com/urxe/urxe/sm/topo"
 )
 
-// Repair adapts a routing to a subnet that has lost links or hosts and is the
-// same otherwise. Only LIDs that were reached over a lost link get other
-// routes, and only from where the old ones do not go on. The result is checked
-// like any other, at the cost of the LIDs that changed.
+// home is a routing that was computed whole, which repairs keep to and go back
+// to. Whatever came and went since, only LIDs that what is missing now forces
+// away from it are routed otherwise; so a subnet that is whole again has its old
+// tables, and balance is lost no further than the damage there is.
+type home struct {
+	graph   *topo.Graph
+	lft     [][]uint8 // by switch; LIDs that came later are added
+	own     []bool    // by switch: lft's row is no one else's
+	busiest int64     // paths on the busiest link
+	added   int       // LIDs that came later
+}
+
+// Repair adapts a routing to a subnet in which links, switches or hosts were
+// lost or came back, or hosts have other LIDs. Only LIDs whose ways are cut, or
+// can go home again, get other routes, and only from where the old ones do not
+// go on. The result is checked like any other.
 //
-// It reports false when the change is of another kind, or when what comes out
-// does not hold; then Compute must route anew. old must not be used any more.
-func Repair(old *Result, g *topo.Graph) (*Result, bool) {
-	if old.state == nil || !sameSwitches(old.Graph, g) {
-		return nil, false
+// The error says why Compute must route anew: there is a switch or a link that
+// the routing never counted on, a switch has its first host, a large part of the
+// LIDs are new, the busiest link carries more than mostLoad times what it did, or the
+// result does not hold. Whether there is one or not, old can be read as before,
+// and not be repaired again.
+func Repair(old *Result, f *topo.Fabric) (*Result, error) {
+	if old.state == nil {
+		return nil, errors.New("some paths are missing from the tables, or were when it was last tried")
 	}
-	g, ok := inherit(old.Graph, g)
-	if !ok {
-		return nil, false
-	}
-	lost, ok := lostLinks(old.Graph, g)
-	if !ok {
-		return nil, false
+	g := old.Graph.Follow(f)
+	if err := old.home.knows(g); err != nil {
+		return nil, err
 	}
 	r := newRepairer(old, g)
-	lids := r.affected(lost)
-	for sw := range int32(g.Switches()) {
-		r.reroute(sw, lids)
+	old.state = nil
+	r.arrivals()
+	if n := r.home.added; n > max(16, len(old.home.graph.Dests)/8) {
+		return nil, fmt.Errorf("%d LIDs are new", n)
 	}
-	r.turns.Release()
-	res := &Result{Tables: r.t, state: old.state}
-	res.Report = old.state.Update(checkTables(r.t), lids)
-	return res, res.Report.OK()
+	r.departures()
+	frozen := r.frozen()
+	r.state.Remove(r.hit)
+	r.reroute()
+	for lid := range r.hit {
+		r.late[lid] = r.late[lid] || frozen[lid]
+		r.hit[lid] = r.hit[lid] || r.late[lid]
+	}
+	r.state.Remove(r.late)
+	r.settleHome()
+	res := r.result()
+	if err := res.Report.Err(); err != nil {
+		return nil, err
+	}
+	if limit := mostLoad * max(1, r.home.busiest); res.Report.MaxLoad > limit {
+		return nil, fmt.Errorf("the busiest link would carry %d paths, and %d are %d times what it was", res.Report.MaxLoad, limit, mostLoad)
+	}
+	return res, nil
 }
 
-func sameSwitches(a, b *topo.Graph) bool {
-	return slices.Equal(a.GUID, b.GUID) && slices.EqualFunc(a.Node, b.Node, func(x, y int32) bool {
-		return a.Fabric.Nodes[x].NumPorts == b.Fabric.Nodes[y].NumPorts
-	})
-}
-
-// inherit returns g with the LIDs of old: hosts that left keep their routes. It
-// reports false when g has a LID that old has not, or at another place.
-func inherit(old, g *topo.Graph) (*topo.Graph, bool) {
-	here := make(map[ib.LID]topo.Dest, len(g.Dests))
-	for _, d := range g.Dests {
-		here[d.LID] = d
+// knows reports what of g is not where the home routing has it.
+func (h *home) knows(g *topo.Graph) error {
+	if n := h.graph.Switches(); g.Switches() > n {
+		return fmt.Errorf("switch %q is new", g.Desc(int32(n)))
 	}
-	n := *g
-	n.Dests = slices.Clone(old.Dests)
-	n.DestsAt, n.Order, n.Hosts, n.MaxLID = old.DestsAt, old.Order, old.Hosts, old.MaxLID
-	for i := range n.Dests {
-		d := &n.Dests[i]
-		now, there := here[d.LID]
+	for s := range g.Ports {
 		switch {
-		case !there:
-			d.End = g.Fabric.Port(g.Node[d.Switch], d.Port)
-		case now.Switch != d.Switch || now.Port != d.Port:
-			return nil, false
-		default:
-			d.End = now.End
-			delete(here, d.LID)
-		}
-	}
-	return &n, len(here) == 0
-}
-
-// out is a switch and one of its ports.
-type out struct {
-	sw   int32
-	port uint8
-}
-
-// lostLinks lists the links that g has no more. It reports false when g has
-// others than old.
-func lostLinks(old, g *topo.Graph) (lost []out, ok bool) {
-	for e := range old.To {
-		o := out{old.From[e], old.Port[e]}
-		if g.Link(o.sw, o.port) == topo.None {
-			lost = append(lost, o)
+		case g.Ports[s] != h.graph.Ports[s]:
+			return fmt.Errorf("switch %q has %d ports instead of %d", g.Desc(int32(s)), g.Ports[s], h.graph.Ports[s])
+		case g.Hosts[s] > 0 && h.graph.Hosts[s] == 0: // what it sent before did not count
+			return fmt.Errorf("switch %q has its first host", g.Desc(int32(s)))
 		}
 	}
 	for e := range g.To {
-		was := old.Link(g.From[e], g.Port[e])
-		if was == topo.None || old.To[was] != g.To[e] || old.Port[old.Rev[was]] != g.Port[g.Rev[e]] {
-			return nil, false
+		was := h.graph.Link(g.From[e], g.Port[e])
+		if was == topo.None || h.graph.To[was] != g.To[e] || h.graph.Port[h.graph.Rev[was]] != g.Port[g.Rev[e]] {
+			return fmt.Errorf("the link between %q and %q is new", g.Desc(g.From[e]), g.Desc(g.To[e]))
 		}
 	}
-	return lost, true
+	return nil
 }
 
+// mostLoad bounds what repairs may make of the busiest link. Where a link carries
+// the paths to one host, the loss of another doubles that, however it is routed.
+const mostLoad = 3
+
 type repairer struct {
-	t     *Tables
-	old   *Tables
-	g     *topo.Graph
-	o     *orientation // nil when the routing is by lanes
-	b     *balancer
-	d     *dag
-	turns *check.Turns
-	own   []bool // by switch: its table is a copy, and may be written
-	found []bool
-	order []int32 // switches with a way to the LID in hand, nearest first
-	queue []int32
+	t       *Tables
+	old     *Tables
+	g       *topo.Graph
+	home    *home
+	state   *check.State
+	own     []bool // by switch: its table is a copy, and may be written
+	hit     []bool // by LID: its routes are looked at
+	astray  []bool // by LID: it was away from home, or could not be looked at
+	recount bool   // what the checks have counted does not fit any more
+	planner
 }
 
 func newRepairer(old *Result, g *topo.Graph) *repairer {
 	t := *old.Tables
 	t.Graph, t.LFT, t.Notes = g, slices.Clone(t.LFT), nil
-	n := g.Switches()
-	r := &repairer{t: &t, old: old.Tables, g: g, b: newBalancer(g), d: newDAG(g), own: make([]bool, n), found: make([]bool, n)}
-	r.turns = old.state.Turns(g)
-	if t.Rank != nil {
-		r.o = newOrientation(g, t.Rank)
+	r := &repairer{
+		t: &t, old: old.Tables, g: g, home: old.home, state: old.state, own: make([]bool, g.Switches()),
+		hit: make([]bool, max(int(g.MaxLID), int(old.Graph.MaxLID))+1), astray: old.astray,
 	}
-	for e := range g.To {
-		r.b.load[e] = old.state.Load(g.From[e], g.Port[e]) * hostFlow
-	}
+	r.extend()
+	r.planner = newPlanner(r)
 	return r
 }
 
-// affected returns the LIDs that were reached over links lost.
-func (r *repairer) affected(lost []out) map[ib.LID]bool {
-	lids := map[ib.LID]bool{}
-	for _, o := range lost {
-		for lid, port := range r.old.LFT[o.sw] {
-			if port == o.port {
-				lids[ib.LID(lid)] = true
-			}
+// extend makes room for LIDs beyond the tables' end.
+func (r *repairer) extend() {
+	size := tableSize(r.g.MaxLID)
+	for s, row := range r.t.LFT {
+		if len(row) < size {
+			r.t.LFT[s], r.own[s] = widen(row, size), true
+			r.home.lft[s], r.home.own[s] = widen(r.home.lft[s], size), true
 		}
 	}
-	return lids
 }
 
-// reroute routes those of the LIDs that are at a switch.
-func (r *repairer) reroute(sw int32, lids map[ib.LID]bool) {
-	filled := false
-	for _, i := range r.g.At(sw) {
-		dest := r.g.Dests[i]
-		if !lids[dest.LID] {
+func widen(row []uint8, size int) []uint8 {
+	row = append(make([]uint8, 0, size), row...)
+	for len(row) < size {
+		row = append(row, NoPort)
+	}
+	return row
+}
+
+// arrivals marks LIDs that are new, at another place, were away from home, or
+// which a switch that came back has no way for. Such a switch comes with the
+// tables of the home routing.
+func (r *repairer) arrivals() {
+	copy(r.hit, r.astray)
+	was := r.old.Graph
+	place := make([]topo.Dest, len(r.hit))
+	for _, d := range was.Dests {
+		place[d.LID] = d
+	}
+	for _, d := range r.g.Dests {
+		if p := place[d.LID]; p.LID == 0 || p.Switch != d.Switch || p.Port != d.Port {
+			r.hit[d.LID] = true
+			r.forget(d.LID)
+			r.home.added++
+		}
+	}
+	r.recount = !slices.Equal(was.Hosts, r.g.Hosts)
+	for s := range int32(r.g.Switches()) {
+		if was.Away(s) == r.g.Away(s) {
 			continue
 		}
-		if !filled {
-			filled = true
-			r.fill(sw)
-		}
-		r.tree(dest)
-		r.rest(dest)
-	}
-}
-
-func (r *repairer) fill(sw int32) {
-	if r.o != nil {
-		r.d.oriented(r.g, r.o, sw)
-	} else {
-		r.d.minimal(r.g, sw)
-	}
-}
-
-// tree keeps each switch on its old way if that is one of those there are now,
-// and gives the others the best of them.
-func (r *repairer) tree(dest topo.Dest) {
-	clear(r.found)
-	r.b.cost[dest.Switch], r.b.pick[dest.Switch] = 0, topo.None
-	r.found[dest.Switch] = true
-	r.order = append(r.order[:0], dest.Switch)
-	for _, s := range r.d.order[1:] {
-		if e := r.way(s, dest); e != topo.None {
-			r.b.pick[s], r.b.cost[s] = e, r.b.cost[r.g.To[e]]+r.b.toll(e)
-			r.found[s] = true
-			r.order = append(r.order, s)
+		r.recount = true
+		if !r.g.Away(s) {
+			r.welcome(s)
 		}
 	}
-	r.b.addTree(r.order, r.b.pick, dest, 1)
 }
 
-// way enters a way from s into the table and returns its link, or topo.None
-// when all would close a cycle, which cannot happen under an orientation.
-func (r *repairer) way(s int32, dest topo.Dest) int32 {
-	links := r.d.links(s)
-	if e := r.g.Link(s, r.old.LFT[s][dest.LID]); e != topo.None && slices.Contains(links, e) && r.suits(e, dest) {
-		return e
-	}
-	if e, _ := r.b.choose(links, int(dest.LID)+int(s)); r.suits(e, dest) {
-		return e
-	}
-	for _, e := range links {
-		if r.suits(e, dest) {
-			return e
+func (r *repairer) welcome(s int32) {
+	r.t.LFT[s], r.own[s] = r.home.lft[s], false
+	r.home.own[s] = false
+	for _, d := range r.g.Dests {
+		if port := r.home.lft[s][d.LID]; d.Switch != s && r.g.Link(s, port) == topo.None {
+			r.hit[d.LID] = true
 		}
 	}
-	return topo.None
 }
 
-func (r *repairer) suits(e int32, dest topo.Dest) bool {
-	if r.o == nil {
-		return r.take(e, dest)
+// forget takes a LID out of the home routing.
+func (r *repairer) forget(lid ib.LID) {
+	for s := range r.home.lft {
+		r.goHome(int32(s), lid, NoPort)
 	}
-	r.set(r.g.From[e], dest.LID, r.g.Port[e])
-	return true
 }
 
-// rest routes the switches that the orientation leaves out: by their old way
-// if it leads to one with a way, else over the first link that does without
-// closing a cycle.
-func (r *repairer) rest(dest topo.Dest) {
-	r.queue = r.queue[:0]
+// goHome enters a port into the home routing.
+func (r *repairer) goHome(s int32, lid ib.LID, port uint8) {
+	if r.home.lft[s][lid] == port {
+		return
+	}
+	if !r.home.own[s] {
+		r.home.lft[s], r.home.own[s] = slices.Clone(r.home.lft[s]), true
+	}
+	r.home.lft[s][lid] = port
+}
+
+// departures marks the LIDs that were reached over links that there are no more.
+func (r *repairer) departures() {
+	var lost [256]bool // by port of one switch
 	for s := range int32(r.g.Switches()) {
-		if !r.found[s] {
-			r.queue = append(r.queue, s)
+		if r.g.Away(s) {
+			continue // whom it reached matters to nobody
 		}
-	}
-	r.settle(dest, func(s int32) bool {
-		e := r.g.Link(s, r.old.LFT[s][dest.LID])
-		return e != topo.None && r.take(e, dest)
-	})
-	r.settle(dest, func(s int32) bool {
-		degree := r.g.First[s+1] - r.g.First[s]
-		for i := range degree {
-			if r.take(r.g.First[s]+(int32(dest.LID)+i)%degree, dest) {
-				return true
+		any := false
+		was := r.old.Graph
+		for e := was.First[s]; e < was.First[s+1]; e++ {
+			gone := r.g.Link(s, was.Port[e]) == topo.None
+			lost[was.Port[e]] = gone
+			any = any || gone
+		}
+		if !any {
+			continue
+		}
+		for lid, port := range r.old.LFT[s] {
+			if lost[port] {
+				r.hit[lid] = true
 			}
 		}
-		return false
-	})
-	for _, s := range r.queue {
-		r.set(s, dest.LID, NoPort)
+		clear(lost[:])
 	}
 }
 
-// take routes the switch that link e leaves over it, if a way goes on from
-// there and its turns close no cycle.
-func (r *repairer) take(e int32, dest topo.Dest) bool {
-	if !r.found[r.g.To[e]] {
-		return false
+// frozen unmarks LIDs at switches that are away, and returns which: tables still
+// lead there, so they count all the while.
+func (r *repairer) frozen() []bool {
+	frozen := make([]bool, len(r.hit))
+	for _, d := range r.g.Dests {
+		if r.hit[d.LID] && r.g.Away(d.Switch) {
+			frozen[d.LID], r.hit[d.LID] = true, false
+		}
 	}
-	s := r.g.From[e]
-	r.set(s, dest.LID, r.g.Port[e])
-	lane := r.t.Lane(s, dest.Switch)
-	return !used(r.g, s, dest) || pathTurns(r.t, s, dest.LID, func(e, f int32) bool { return r.turns.Grant(lane, e, f) })
+	return frozen
 }
 
-// settle gives ways to the switches in the queue, as long as one finds any, and
-// leaves the others there.
-func (r *repairer) settle(dest topo.Dest, way func(int32) bool) {
-	for more := len(r.queue) > 0; more; {
-		more = false
-		left := r.queue[:0]
-		for _, s := range r.queue {
-			if !way(s) {
-				left = append(left, s)
-				continue
-			}
-			r.found[s], more = true, true
+// reroute plans the LIDs marked, and enters the plans into the tables.
+func (r *repairer) reroute() {
+	for e := range r.g.To {
+		r.b.load[e] = r.state.Load(r.g.From[e], r.g.Port[e]) * hostFlow
+	}
+	r.turns = cdgOf(r.state, r.g, r.t.Lanes, r.o)
+	plans := r.plans()
+	for _, p := range plans {
+		if r.stay(p); r.o != nil { // no LID's ways are in another's way home
+			r.find(p)
 		}
-		r.queue = left
+	}
+	for _, p := range plans {
+		if r.o == nil {
+			r.find(p)
+		}
+	}
+	for _, p := range plans {
+		for s, port := range p.port {
+			if !r.g.Away(int32(s)) {
+				r.set(int32(s), p.dest.LID, port)
+			}
+		}
 	}
 }
 
@@ -270,4 +266,61 @@ func (r *repairer) set(s int32, lid ib.LID, port uint8) {
 		r.t.LFT[s] = slices.Clone(r.t.LFT[s])
 	}
 	r.t.LFT[s][lid] = port
+}
+
+// settleHome makes ways to new LIDs their home, and notes which LIDs are away
+// from theirs. LIDs at a switch that is away are looked at when it is back.
+func (r *repairer) settleHome() {
+	r.astray = make([]bool, len(r.hit))
+	for _, d := range r.g.Dests {
+		if !r.hit[d.LID] {
+			continue
+		}
+		away := r.g.Away(d.Switch)
+		for s := range int32(r.g.Switches()) {
+			port := r.t.LFT[s][d.LID]
+			switch at := r.home.lft[s][d.LID]; {
+			case r.g.Away(s):
+				away = away || at == NoPort
+			case at == NoPort:
+				r.goHome(s, d.LID, port)
+			default:
+				away = away || at != port
+			}
+			if !r.g.Away(s) && port == NoPort {
+				away = true
+			}
+		}
+		r.astray[d.LID] = away
+	}
+}
+
+func (r *repairer) result() *Result {
+	res := &Result{Tables: r.t, state: r.state, home: r.home, astray: r.astray}
+	if r.recount {
+		res.state, res.Report = check.New(checkTables(r.t))
+	} else {
+		res.Report = r.state.Insert(checkTables(r.t), r.hit)
+	}
+	for _, d := range r.g.Dests {
+		if r.hit[d.LID] {
+			res.Rerouted++
+		}
+	}
+	for s := range r.t.LFT {
+		if &r.old.LFT[s][0] != &r.t.LFT[s][0] {
+			res.Blocks += blocksUnlike(r.old.LFT[s], r.t.LFT[s])
+		}
+	}
+	return res
+}
+
+// blocksUnlike counts the blocks of a table that differ from an older one.
+func blocksUnlike(old, table []uint8) (n int) {
+	for at := 0; at < len(table); at += BlockSize {
+		if at >= len(old) || !slices.Equal(old[at:at+BlockSize], table[at:at+BlockSize]) {
+			n++
+		}
+	}
+	return n
 }

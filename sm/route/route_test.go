@@ -219,60 +219,6 @@ func TestHostOnSpine(t *testing.T) {
 	t.Log(r.Engine, r.Report, r.Refused)
 }
 
-// TestRepair takes links off, one after another: each repair must hold, agree
-// with a check from scratch, and change little.
-func TestRepair(t *testing.T) {
-	rng := rand.New(rand.NewPCG(seed(t), 2))
-	for _, c := range []struct {
-		net    string
-		engine string
-	}{{"kfat8", "ftree"}, {"kfat8", "nue"}, {"torus4x4", "nue"}, {"random20", "nue"}, {"torus4x4", "updn"}} {
-		n := netfile(t, c.net)
-		r, err := Compute(n.Graph(), []string{c.engine}, Options{Lanes: 8})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tried, repaired := 0, 0
-		for range 12 {
-			sw := n.Switches()[rng.IntN(len(n.Switches()))]
-			n.Unlink(sw, n.Ports(sw)[rng.IntN(len(n.Ports(sw)))])
-			g := n.Graph()
-			if slices.Contains(distances(g, []int32{0}), -1) {
-				break
-			}
-			tried++
-			before := r.Tables
-			next, ok := Repair(r, g)
-			if !ok {
-				if r, err = Compute(g, []string{c.engine}, Options{Lanes: 8}); err != nil {
-					t.Fatal(err)
-				}
-				continue
-			}
-			repaired++
-			if whole := Check(next.Tables); whole.String() != next.Report.String() {
-				t.Fatalf("%s/%s: from scratch %v, repaired %v", c.net, c.engine, whole, next.Report)
-			}
-			t.Logf("%s/%s: %d of %d entries changed", c.net, c.engine, changedEntries(before, next.Tables), len(g.Dests)*g.Switches())
-			r = next
-		}
-		if t.Logf("%s/%s: %d of %d repaired", c.net, c.engine, repaired, tried); tried > 5 && repaired == 0 {
-			t.Errorf("%s/%s: nothing could be repaired", c.net, c.engine)
-		}
-	}
-}
-
-func changedEntries(a, b *Tables) (n int) {
-	for s := range a.LFT {
-		for l := range a.LFT[s] {
-			if a.LFT[s][l] != b.LFT[s][l] {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 func TestRootsAsGiven(t *testing.T) {
 	g := netfile(t, "ring8").Graph()
 	r, err := Compute(g, []string{"updn"}, Options{Roots: []ib.GUID{g.GUID[3]}})
@@ -339,28 +285,6 @@ func TestScale(t *testing.T) {
 	}
 	if r := float64(times[2]) / float64(times[1]); r > 12 {
 		t.Errorf("48,000 LIDs took %.1f times as long as 11,664 hosts: want at most 12", r)
-	}
-}
-
-func BenchmarkRepair(b *testing.B) {
-	n := topotest.KFat(24)
-	g := n.Graph()
-	n.Unlink("agg0_0", 13)
-	cut := n.Graph()
-	for _, e := range []string{"ftree", "nue"} {
-		b.Run(e, func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				r, err := Compute(g, []string{e}, Options{Lanes: 8})
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.StartTimer()
-				if _, ok := Repair(r, cut); !ok {
-					b.Fatal("not repaired")
-				}
-			}
-		})
 	}
 }
 

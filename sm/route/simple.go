@@ -65,16 +65,13 @@ func oriented(engine string, g *topo.Graph, rank []int32) *Tables {
 	return t
 }
 
-// cutOff names a pair of switches with hosts that have no path though they are
-// connected, or returns "".
+// cutOff names a switch that should have a way to a LID and has none, or
+// returns "".
 func (t *Tables) cutOff() string {
 	g := t.Graph
 	for _, d := range g.Dests {
-		if !d.IsHost() || d.Path != 0 {
-			continue
-		}
 		for s := range int32(g.Switches()) {
-			if g.Hosts[s] > 0 && t.LFT[s][d.LID] == NoPort {
+			if used(g, s, d) && t.LFT[s][d.LID] == NoPort {
 				return fmt.Sprintf("%q from %q", g.Desc(d.Switch), g.Desc(s))
 			}
 		}

@@ -35,7 +35,7 @@ type Tables struct {
 
 func newTables(engine string, g *topo.Graph) *Tables {
 	t := &Tables{Engine: engine, Graph: g, Lanes: 1}
-	size := (int(g.MaxLID)/BlockSize + 1) * BlockSize
+	size := tableSize(g.MaxLID)
 	all := make([]uint8, size*g.Switches())
 	for i := range all {
 		all[i] = NoPort
@@ -49,6 +49,9 @@ func newTables(engine string, g *topo.Graph) *Tables {
 	}
 	return t
 }
+
+// tableSize is the number of entries in whole blocks up to a LID.
+func tableSize(max ib.LID) int { return (int(max)/BlockSize + 1) * BlockSize }
 
 // Lane returns the lane of traffic between the ends at two switches.
 func (t *Tables) Lane(a, b int32) uint8 {

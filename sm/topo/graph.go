@@ -9,12 +9,13 @@ import (
 
 // Graph is the switch network in compressed rows. Switches are numbered by
 // ascending GUID, so that the same subnet gives the same graph whatever way it
-// was discovered. A link is one direction of a cable: link e leaves switch
+// was discovered; those that Follow adds come after. A link is one direction of a cable: link e leaves switch
 // From[e] by port Port[e] for switch To[e], and Rev[e] is the way back.
 type Graph struct {
 	Fabric *Fabric
 	GUID   []ib.GUID // by switch
-	Node   []int32   // by switch: its node in Fabric
+	Node   []int32   // by switch: its node in Fabric, None while it is away; see Follow
+	Ports  []uint8   // by switch: the number of its physical ports
 	Hosts  []int32   // by switch: CA and router ports linked to it
 
 	First []int32 // by switch, one more: links First[s] to First[s+1]-1 leave s
@@ -37,7 +38,7 @@ type Graph struct {
 // Dest is a LID that tables need an entry for.
 type Dest struct {
 	Switch int32 // the switch it is at
-	End    int32 // the end port in Fabric that holds it
+	End    int32 // the end port in Fabric that holds it, None while it is away
 	LID    ib.LID
 	Port   uint8 // the switch port it leaves by; 0 is the switch itself
 	Path   uint8 // 0 for the base LID, n for the n-th one that LMC adds
@@ -48,23 +49,7 @@ func (d Dest) IsHost() bool { return d.Port != 0 }
 
 // NewGraph returns the routing graph of f: every switch, every link between
 // two switches, and every LID that a switch or a CA at a switch holds.
-func NewGraph(f *Fabric) *Graph {
-	g := &Graph{Fabric: f, bySwitch: make(map[ib.GUID]int32)}
-	for i := range f.Nodes {
-		if f.Nodes[i].Type == Switch {
-			g.Node = append(g.Node, int32(i))
-			g.stride = max(g.stride, int32(f.Nodes[i].NumPorts)+1)
-		}
-	}
-	slices.SortFunc(g.Node, func(a, b int32) int { return cmp.Compare(f.Nodes[a].GUID, f.Nodes[b].GUID) })
-	for s, n := range g.Node {
-		g.GUID = append(g.GUID, f.Nodes[n].GUID)
-		g.bySwitch[f.Nodes[n].GUID] = int32(s)
-	}
-	g.addLinks()
-	g.addDests()
-	return g
-}
+func NewGraph(f *Fabric) *Graph { return (&Graph{}).Follow(f) }
 
 func (g *Graph) addLinks() {
 	f := g.Fabric
@@ -75,6 +60,9 @@ func (g *Graph) addLinks() {
 	}
 	for s, n := range g.Node {
 		g.First = append(g.First, int32(len(g.To)))
+		if n == None {
+			continue
+		}
 		for _, p := range f.NodePorts(n)[1:] {
 			if p.Peer == None {
 				continue
@@ -117,17 +105,16 @@ func (g *Graph) addDests() {
 		for path := range 1 << p.LMC {
 			d.LID, d.Path = p.LID+ib.LID(path), uint8(path)
 			g.Dests = append(g.Dests, d)
-			g.MaxLID = max(g.MaxLID, d.LID)
 		}
 	}
-	slices.SortFunc(g.Dests, func(a, b Dest) int { return cmp.Compare(a.LID, b.LID) })
-	g.groupDests()
 }
 
-// groupDests orders the destinations by switch, keeping LID order within one.
+// groupDests orders the destinations by LID, and by switch with LID order within one.
 func (g *Graph) groupDests() {
+	slices.SortFunc(g.Dests, func(a, b Dest) int { return cmp.Compare(a.LID, b.LID) })
 	g.DestsAt = make([]int32, len(g.Node)+1)
 	for _, d := range g.Dests {
+		g.MaxLID = max(g.MaxLID, d.LID)
 		g.DestsAt[d.Switch+1]++
 	}
 	for s := range g.Node {
@@ -167,8 +154,16 @@ func (g *Graph) Switch(guid ib.GUID) int32 {
 // At returns the indices into Dests of the LIDs at a switch, its own included.
 func (g *Graph) At(sw int32) []int32 { return g.Order[g.DestsAt[sw]:g.DestsAt[sw+1]] }
 
-// Desc returns the description of a switch.
-func (g *Graph) Desc(sw int32) string { return g.Fabric.Nodes[g.Node[sw]].Desc }
+// Away reports whether a switch has left the subnet since the numbers were given.
+func (g *Graph) Away(sw int32) bool { return g.Node[sw] == None }
+
+// Desc returns the description of a switch, or its GUID while it is away.
+func (g *Graph) Desc(sw int32) string {
+	if g.Away(sw) {
+		return g.GUID[sw].String()
+	}
+	return g.Fabric.Nodes[g.Node[sw]].Desc
+}
 
 // MaxDegree returns the largest number of links that leave one switch.
 func (g *Graph) MaxDegree() int {

@@ -18,6 +18,7 @@ type node struct {
 	sw    bool
 	ports int
 	links map[int]end
+	away  bool
 }
 
 type end struct {
@@ -228,6 +229,22 @@ func (n *Net) Unlink(name string, port int) {
 	}
 }
 
+// SetAway takes a node off the fabric, or puts it back with its links. LIDs and
+// GUIDs are those of the whole fabric.
+func (n *Net) SetAway(name string, away bool) { n.by[name].away = away }
+
+// IsAway reports whether a node is off the fabric.
+func (n *Net) IsAway(name string) bool { return n.by[name].away }
+
+// Relink puts a cable between two ports.
+func (n *Net) Relink(a string, pa int, b string, pb int) { n.link(a, b, pa, pb) }
+
+// Peer returns where the cable of a port leads.
+func (n *Net) Peer(name string, port int) (peer string, peerPort int) {
+	e := n.by[name].links[port]
+	return e.node, e.port
+}
+
 // Switches returns the names of the switches.
 func (n *Net) Switches() []string {
 	out := make([]string, len(n.switches))
@@ -282,18 +299,30 @@ func (n *Net) Fabric(lmc uint8) *topo.Fabric {
 		if x.sw {
 			typ, step, lmc = topo.Switch, 1, 0
 		}
-		i, err := f.AddNode(topo.Node{GUID: guid[x.sw], SystemGUID: guid[x.sw], Type: typ, NumPorts: uint8(x.ports), Desc: x.name})
-		must(err)
-		id[x.name] = i
-		lid = number(f, i, lid, lmc)
+		spec := topo.Node{GUID: guid[x.sw], SystemGUID: guid[x.sw], Type: typ, NumPorts: uint8(x.ports), Desc: x.name}
 		guid[x.sw] += step
+		if lid = (lid + 1<<lmc - 1) &^ (1<<lmc - 1); !x.away {
+			i, err := f.AddNode(spec)
+			must(err)
+			id[x.name] = i
+			number(f, i, lid, lmc)
+		}
+		lid += x.lids(lmc)
 	}
 	n.connect(f, id)
 	return f
 }
 
-// number gives LIDs and GUIDs to the end ports of node i and returns the next LID.
-func number(f *topo.Fabric, i int32, lid ib.LID, lmc uint8) ib.LID {
+// lids is how many LIDs the end ports of a node take.
+func (x *node) lids(lmc uint8) ib.LID {
+	if x.sw {
+		return 1
+	}
+	return ib.LID(x.ports) << lmc
+}
+
+// number gives LIDs and GUIDs to the end ports of node i.
+func number(f *topo.Fabric, i int32, lid ib.LID, lmc uint8) {
 	ports := f.NodePorts(i)
 	for p := range ports {
 		ports[p].VLs, ports[p].State, ports[p].MTU = 8, ib.PortActive, ib.MTU2048
@@ -304,16 +333,17 @@ func number(f *topo.Fabric, i int32, lid ib.LID, lmc uint8) ib.LID {
 		if !f.EndPort(f.Port(i, uint8(p))) || (p == 0) != (f.Nodes[i].Type == topo.Switch) {
 			continue
 		}
-		lid = (lid + 1<<lmc - 1) &^ (1<<lmc - 1)
 		ports[p].LID, ports[p].LMC = lid, lmc
 		lid += 1 << lmc
 	}
-	return lid
 }
 
 func (n *Net) connect(f *topo.Fabric, id map[string]int32) {
 	for _, x := range n.all() {
 		for p, e := range x.links {
+			if x.away || n.by[e.node].away {
+				continue
+			}
 			a, b := f.Port(id[x.name], uint8(p)), f.Port(id[e.node], uint8(e.port))
 			if a < b {
 				must(f.Connect(a, b))
