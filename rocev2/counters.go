@@ -9,6 +9,7 @@ import (
 type Counters struct {
 	SentPkts, RcvdPkts, SentBytes, RcvdBytes uint64
 	qp.Counters
+	congestionCounters
 }
 
 // Counters returns the counters of all workers together.
@@ -20,6 +21,7 @@ func (p *Port) Counters() (c Counters) {
 		c.SentBytes += w.traffic.sentBytes
 		c.RcvdBytes += w.traffic.rcvdBytes
 		c.Counters.Add(&w.counters)
+		c.congestionCounters.add(&w.traffic.congestionCounters)
 		w.token.Unlock()
 	}
 	return c

@@ -21,9 +21,9 @@ func (q *QP) admits(p *wire.Packet) wire.Verdict {
 	switch {
 	case !q.core.State().Receives():
 		return wire.DropQPState
-	case p.Opcode == wire.CongestionNotify:
-		return wire.DropCNP // rates aren't controlled
-	case p.Opcode.Transport() != q.transport:
+	case p.Opcode == wire.CongestionNotify && !q.controlsRate():
+		return wire.DropCNP
+	case p.Opcode.Transport() != q.transport && p.Opcode != wire.CongestionNotify:
 		return wire.DropTransport
 	case !p.PKey.Matches(ib.PKeyDefault): // C9-41
 		return wire.DropPKey

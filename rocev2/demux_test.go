@@ -56,6 +56,7 @@ func TestEachDropHasItsCounter(t *testing.T) {
 		t.Fatal(err)
 	}
 	reset := newEndpoint(t, p.port, 1000, 4)
+	datagram := &endpoint{QP: newDatagramQP(t, p.port)}
 	send := func(q *endpoint) wire.Header {
 		return wire.Header{Opcode: wire.RCSendOnly, PKey: ib.PKeyDefault, DestQP: q.Number(), PSN: 100}
 	}
@@ -69,7 +70,7 @@ func TestEachDropHasItsCounter(t *testing.T) {
 		{wire.DropQPState, func() { p.send(send(reset), 8, nil) }},
 		{wire.DropTransport, func() { h := send(ready); h.Opcode = wire.UCSendOnly; p.send(h, 8, nil) }},
 		{wire.DropTransport, func() { h := send(ready); h.Opcode = wire.UDSendOnly; p.send(h, 8, nil) }},
-		{wire.DropCNP, func() { h := send(ready); h.Opcode = wire.CongestionNotify; p.send(h, 0, nil) }},
+		{wire.DropCNP, func() { h := send(datagram); h.Opcode = wire.CongestionNotify; p.send(h, 0, nil) }},
 		{wire.DropPKey, func() { h := send(ready); h.PKey = 0x8001; p.send(h, 8, nil) }},
 		{wire.DropPKey, func() { h := send(ready); h.PKey = 0; p.send(h, 8, nil) }},
 		{wire.DropAddress, func() {

@@ -106,6 +106,7 @@ func (q *QP) usePath(k pair, h hop) {
 	q.path = path{set: true, pair: k, hop: h}
 	a := q.core.Query()
 	flow := flowOf(&a.AV, k, &h)
+	flow.TClass = q.worker.port.ecn(flow.TClass)
 	flow.SrcPort = wire.SourcePort(flow.FlowLabel, q.number, a.DestQPN)
 	q.template.Set(&flow)
 	q.takeSide()
@@ -118,11 +119,12 @@ func (q *QP) usePath(k pair, h hop) {
 	q.worker.activate(q)
 }
 
-// flowOf is the flow of an address vector by a way between its ends.
+// flowOf is the flow of an address vector by a way between its ends. Datagrams
+// are not capable of ECN: nothing controls their rate.
 func flowOf(av *qp.AV, k pair, h *hop) wire.Flow {
 	flow := h.flow
 	flow.Src, flow.Dst = k.sgid, k.dgid
-	flow.TClass, flow.FlowLabel, flow.HopLimit = av.TClass, av.FlowLabel, av.HopLimit
+	flow.TClass, flow.FlowLabel, flow.HopLimit = av.TClass&^ecnMask, av.FlowLabel, av.HopLimit
 	return flow
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/idmap"
+	"github.com/urxe/urxe/rocev2/cc"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/xdp"
@@ -28,6 +29,12 @@ type Config struct {
 	// LoopFrames is how many frames of same-host traffic may be under way per
 	// worker, a power of two; 0 means 256.
 	LoopFrames int
+
+	// NoCongestionControl turns DCQCN off: no packet is capable of ECN, marks and
+	// congestion notifications are counted only. Otherwise Congestion has its
+	// parameters.
+	NoCongestionControl bool
+	Congestion          cc.Params
 }
 
 // Port is one RoCEv2 port.
@@ -38,6 +45,8 @@ type Port struct {
 	qps     idmap.Map[QP]
 	workers []*Worker
 	sinks   sinks
+
+	congestion *cc.Params // nil: rates aren't controlled
 
 	ahMu     sync.Mutex
 	ahs      map[*AH]struct{}
@@ -80,6 +89,10 @@ func NewPort(c Config) (*Port, error) {
 		cfg: c, net: c.Net, keys: new(mem.Table), ahs: make(map[*AH]struct{}), changed: make(chan struct{}, 1),
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 		newCore: func(c qp.Config) machine { return qp.New(c) },
+	}
+	if !c.NoCongestionControl {
+		params := c.Congestion.WithDefaults()
+		p.congestion = &params
 	}
 	p.qps.Quarantine(quarantine)
 	if err := p.makeWorkers(); err != nil {

@@ -22,6 +22,8 @@ type machine interface {
 	PathsChanged()
 	Handle(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict
 	Plan(now clock.Time, p *qp.TxPacket, b *mem.Batch) bool
+	Pace(clock.Time)
+	Congested()
 	FrameRoom() int
 	OnlyAcks(now clock.Time) bool
 	HoldAcks(bool)
@@ -63,6 +65,7 @@ type QP struct {
 	side           uint8 // by which packets leave; of a datagram QP, the next one
 	where          uint8 // idle, isReady or isWaiting
 	ack            ackWait
+	congestion     congestion
 	next, prev     *QP // in the list of where
 	timer          int // index in the worker's timers
 
@@ -124,6 +127,7 @@ func (q *QP) modify(a *qp.Attr, mask qp.AttrMask, k pair, h hop) error {
 	switch {
 	case q.core.State() == qp.Reset:
 		q.forgetPath()
+		q.congestion = congestion{}
 	case mask&(qp.AttrAV|qp.AttrDestQPN) != 0:
 		q.usePath(k, h)
 	}

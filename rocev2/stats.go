@@ -72,6 +72,7 @@ func (p *Port) namedCounters() map[string]uint64 {
 		"nak_remote_operation": c.NAKRemoteOp, "nak_sequence": c.NAKSequence,
 		"dropped_messages": c.DroppedMessages, "unsent": c.Unsent,
 		"read_replays": c.ReadReplays, "atomic_replays": c.AtomicReplays,
+		"np_ecn_marked_roce_packets": c.MarkedPkts, "np_cnp_sent": c.CNPSent, "rp_cnp_handled": c.CNPHandled,
 	}
 }
 

@@ -107,6 +107,13 @@ func (w *Worker) deliver(q *QP, p *wire.Packet, now clock.Time) wire.Verdict {
 	if v := q.admits(p); v != wire.Accepted {
 		return v
 	}
+	if p.Opcode == wire.CongestionNotify {
+		w.notified(q, now)
+		return wire.Accepted
+	}
+	if p.TClass&ecnMask == ecnCE {
+		w.marked(q, now)
+	}
 	if w.batch.Free() < qp.HandleOps {
 		w.batch.Run()
 	}
@@ -205,6 +212,7 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 			}
 			return sent
 		}
+		w.spend(q, &slot.pkt, now)
 		slot.frame, slot.q, slot.link = w.spare.frame, q, s.link
 		w.spare.side = nil
 		w.ntx++

@@ -97,7 +97,10 @@ const (
 	sideLoop
 )
 
-type traffic struct{ sentPkts, rcvdPkts, sentBytes, rcvdBytes uint64 }
+type traffic struct {
+	sentPkts, rcvdPkts, sentBytes, rcvdBytes uint64
+	congestionCounters
+}
 
 // receiveOnly is a Link that may have no way to send: some devices have more
 // queues in than out. No QP lives there.

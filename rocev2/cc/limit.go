@@ -64,6 +64,9 @@ func (l *Limiter) Phase(p *Params) Phase {
 	return AdditiveIncrease
 }
 
+// Limited reports whether the QP is limited, or was when the Limiter was last called.
+func (l *Limiter) Limited() bool { return l.limited }
+
 // Rate returns the rate that the QP is limited to: the line's when it is not.
 func (l *Limiter) Rate(p *Params) Rate {
 	if !l.limited {

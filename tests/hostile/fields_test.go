@@ -233,7 +233,7 @@ func TestCongestionNotifications(t *testing.T) {
 		f := r.victim.request(0x81, n, make([]byte, 16), nil)
 		f.byte4 = 0x40
 		change(f)
-		r.dropped("CNP", wire.DropCNP, f.bytes())
+		r.want("CNP", r.deliver(f.bytes(), nil), silent(wire.Accepted, qp.RTS))
 		r.welcome("a SEND after it", n, r.victim.sends(n).bytes())
 	}
 }

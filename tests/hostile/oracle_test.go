@@ -162,7 +162,7 @@ func (x *cell) expect() (o outcome, change func([]byte)) {
 	case x.state != qp.RTR && x.state != qp.RTS && x.state != qp.SQD:
 		return silent(wire.DropQPState, x.state), nil
 	case x.op == 0x81:
-		return silent(wire.DropCNP, x.state), nil
+		return silent(wire.Accepted, x.state), nil
 	case x.op >= 0x20:
 		return silent(wire.DropTransport, x.state), nil
 	case isResponse(x.op) && x.state == qp.RTR:

@@ -50,7 +50,8 @@ func (c *Coverage) collect(p *rocev2.Port) {
 		"ack_deferred": n.AckDeferred, "retry_exceeded_err": n.RetryExceeded, "retry_rnr_exceeded_err": n.RNRRetryExceeded,
 		"send_err": n.LocalErrors, "nak_invalid_request": n.NAKInvalidRequest, "nak_remote_access": n.NAKRemoteAccess,
 		"nak_remote_operation": n.NAKRemoteOp, "nak_sequence": n.NAKSequence, "read_replays": n.ReadReplays,
-		"atomic_replays": n.AtomicReplays,
+		"atomic_replays": n.AtomicReplays, "np_ecn_marked_roce_packets": n.MarkedPkts, "np_cnp_sent": n.CNPSent,
+		"rp_cnp_handled": n.CNPHandled,
 	} {
 		c.met["counter "+name] += v
 	}

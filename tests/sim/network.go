@@ -16,6 +16,7 @@ import (
 type faults struct {
 	lose, duplicate, corrupt, reorder, forge float64
 	noRoom                                   float64 // per frame reserved
+	mark                                     float64 // by a switch, of packets that are capable of ECN
 	latency, jitter                          time.Duration
 }
 
@@ -108,6 +109,9 @@ func (n *network) carry(data []byte) {
 	}
 	if n.garble[qpn] {
 		garble(data, p.Opcode)
+	}
+	if p.TClass&3 == 2 && n.chance(n.f.mark) {
+		mark(data)
 	}
 	if n.chance(n.f.forge) {
 		n.forge(dst, data)

@@ -84,7 +84,7 @@ func randomFaults(r *rand.Rand) faults {
 	if r.IntN(8) == 0 {
 		return f
 	}
-	for _, p := range []*float64{&f.lose, &f.duplicate, &f.corrupt, &f.reorder, &f.forge, &f.noRoom} {
+	for _, p := range []*float64{&f.lose, &f.duplicate, &f.corrupt, &f.reorder, &f.forge, &f.noRoom, &f.mark} {
 		if r.IntN(2) == 0 {
 			*p = r.Float64() * 0.1
 		}
@@ -110,7 +110,7 @@ func (w *world) newHost(i int) (*host, error) {
 	var err error
 	h.port, err = rocev2.NewPort(rocev2.Config{
 		Name: h.name, Links: links, Manual: true, Net: &rocev2.FixedNet{Addresses: gids},
-		LoopFrames: []int{4, 32}[w.r.IntN(2)],
+		LoopFrames: []int{4, 32}[w.r.IntN(2)], NoCongestionControl: w.r.IntN(8) == 0,
 	})
 	if err != nil {
 		return nil, err
