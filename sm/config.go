@@ -17,8 +17,13 @@ type Config struct {
 	Prefix   uint64 // subnet prefix; 0 is fe80::/64
 	Priority uint8  // 0 to 15; the highest SM is master
 	MKey     uint64
-	SMKey    uint64 // what other SMs must have as well; 0 is 1, as OpenSM has it
-	LMC      uint8  // 1<<LMC LIDs for each CA port, 0 to 7
+	// MKeyLease is how many seconds ports protect MKey after the last one who
+	// had it; 0 is for good. MKeyProtect is what they protect it from: 0 and 1 let
+	// anybody read, 2 and 3 nobody (IBA 14.2.4.1); all but 0 hide the key.
+	MKeyLease   uint16
+	MKeyProtect uint8
+	SMKey       uint64 // what other SMs must have as well; 0 is 1, as OpenSM has it
+	LMC         uint8  // 1<<LMC LIDs for each CA port, 0 to 7
 
 	// MaxSMPs bounds the requests under way; the window adapts below it. 0 is 64.
 	MaxSMPs int
@@ -47,8 +52,15 @@ type Config struct {
 	// func, leaves the port's own.
 	PKeys func(Member) []ib.PKey
 
+	// Enforce makes switches drop what comes from, or goes to, an end port in a
+	// partition that is not its own.
+	Enforce Enforce
+
 	// Names are names for nodes that count before their own descriptions.
 	Names map[ib.GUID]string
+
+	// DisableBabbling shuts ports that send traps about errors without end.
+	DisableBabbling bool
 
 	// NoReregister keeps clients from being told to register again.
 	NoReregister bool
@@ -61,6 +73,16 @@ type Config struct {
 	// Changed is called with each new snapshot; nil is nobody.
 	Changed func(*subnet.Snapshot)
 }
+
+// Enforce is where a switch port that an end port is at checks partitions.
+type Enforce uint8
+
+// The ways that packets may go.
+const (
+	EnforceIn Enforce = 1 << iota
+	EnforceOut
+	EnforceBoth = EnforceIn | EnforceOut
+)
 
 // Member is a port that partitions are asked about.
 type Member struct {

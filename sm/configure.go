@@ -94,9 +94,7 @@ func (m *Manager) configurePort(p *port) {
 	if want := m.wanted(p, link); !m.samePort(p, want) {
 		m.set(p.n, mad.AttrPortInfo, p.modifier(), want, p, (*Manager).didPort)
 	}
-	if p.end() {
-		m.setPKeys(p)
-	}
+	m.setPKeys(p)
 	if m.routing != nil && m.routing.Lanes > 1 && !p.n.isSwitch() {
 		m.setPortLanes(p)
 	}
@@ -130,6 +128,7 @@ func (m *Manager) wanted(p *port, link bool) mad.PortInfo {
 		if p.peer != nil && !p.peer.n.isSwitch() {
 			want.SetHOQLife(m.cfg.LeafHOQLife)
 		}
+		m.wantEnforced(p, want)
 	}
 	if link && p.num != 0 && p.info.PortState() == ib.PortInit {
 		want.SetPortState(ib.PortArmed)
@@ -148,6 +147,8 @@ func (m *Manager) wantEnd(p *port, want mad.PortInfo) {
 	}
 	want.SetMasterSMSL(m.slToSM(p))
 	want.SetMKey(m.cfg.MKey)
+	want.SetMKeyLeasePeriod(m.cfg.MKeyLease)
+	want.SetMKeyProtectBits(m.cfg.MKeyProtect)
 	want.SetGIDPrefix(m.cfg.Prefix)
 	want.SetSubnetTimeOut(m.cfg.SubnetTimeout)
 	if m.tellClients(p) {
@@ -195,7 +196,6 @@ func (m *Manager) samePort(p *port, want mad.PortInfo) bool {
 	w.SetPortState(p.info.PortState())
 	w.SetPortPhysicalState(p.info.PortPhysicalState())
 	w.SetLinkDownDefaultState(p.info.LinkDownDefaultState())
-	w.SetMKey(p.info.MKey())
 	w.SetClientReregister(p.info.ClientReregister())
 	return bytes.Equal(w, p.info)
 }
@@ -207,6 +207,7 @@ func (m *Manager) didPort(r *request, a mad.MAD) {
 	}
 	p, want := r.port, mad.PortInfo(r.data)
 	p.info = append(p.info[:0], a.Data()...)
+	p.learnKey()
 	if s := want.PortState(); s != ib.PortNop && p.info.PortState() < s {
 		if p.info.PortState() == ib.PortDown {
 			m.changed = true
@@ -221,24 +222,36 @@ func (m *Manager) didPort(r *request, a mad.MAD) {
 }
 
 // activate queues the step from ARMED to ACTIVE, for links whose both ends are
-// there.
+// there, and the enforcement of the partitions that are set by then.
 func (m *Manager) activate() {
 	m.phase = activating
 	for _, n := range m.ordered() {
 		for i := range n.ports {
-			p := &n.ports[i]
-			if p.info == nil || p.info.PortState() != ib.PortArmed || p.num == 0 || p.peer == nil || !managed(p.peer.n) {
-				continue
+			if p := &n.ports[i]; p.info != nil && p.num != 0 && p.peer != nil && managed(p.peer.n) {
+				m.activatePort(p)
 			}
-			want := slices.Clone(p.info)
-			want.SetPortState(ib.PortActive)
-			want.SetPortPhysicalState(mad.PhysNop)
-			want.SetLinkDownDefaultState(2)
-			want.SetMKey(m.cfg.MKey)
-			want.SetClientReregister(false)
-			m.set(n, mad.AttrPortInfo, p.modifier(), want, p, (*Manager).didPort)
 		}
 	}
+}
+
+func (m *Manager) activatePort(p *port) {
+	armed := p.info.PortState() == ib.PortArmed
+	want := slices.Clone(p.info)
+	if p.n.isSwitch() && p.up() {
+		m.wantEnforced(p, want)
+	}
+	if !armed && bytes.Equal(want, p.info) {
+		return
+	}
+	want.SetPortState(ib.PortNop)
+	if armed {
+		want.SetPortState(ib.PortActive)
+	}
+	want.SetPortPhysicalState(mad.PhysNop)
+	want.SetLinkDownDefaultState(2)
+	want.SetMKey(m.cfg.MKey)
+	want.SetClientReregister(false)
+	m.set(p.n, mad.AttrPortInfo, p.modifier(), want, p, (*Manager).didPort)
 }
 
 // ordered returns the managed nodes in the order of their routes' lengths.

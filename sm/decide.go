@@ -42,6 +42,7 @@ func (m *Manager) discovered(now clock.Time) {
 	m.missing(reached)
 	m.assignLIDs(reached)
 	m.build(reached)
+	m.avoid(m.fabric)
 	m.routeAll()
 	m.phase = configuring
 	m.lftBlocks = 0

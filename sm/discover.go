@@ -46,6 +46,7 @@ func (m *Manager) refreshDirty() {
 	for _, n := range m.dirty {
 		if !n.gone {
 			m.ask(n)
+			m.askPorts(n)
 		}
 	}
 	m.dirty = nil
@@ -67,13 +68,19 @@ func (m *Manager) askSilent(reached []*node) (any bool) {
 		any = true
 		n.silent = ""
 		m.ask(n)
-		for i := range n.ports {
-			if p := &n.ports[i]; !n.isSwitch() && p.peer != nil {
-				m.get(n, mad.AttrPortInfo, uint32(p.num), p, (*Manager).gotPort)
-			}
-		}
+		m.askPorts(n)
 	}
 	return any
+}
+
+// askPorts reads the ports of a CA or router that are known. Those of a switch
+// are read as it answers.
+func (m *Manager) askPorts(n *node) {
+	for i := range n.ports {
+		if p := &n.ports[i]; !n.isSwitch() && p.peer != nil {
+			m.get(n, mad.AttrPortInfo, uint32(p.num), p, (*Manager).gotPort)
+		}
+	}
 }
 
 // ask reads all of a node but its NodeInfo.
@@ -186,9 +193,12 @@ func (m *Manager) nobody(r *request) {
 }
 
 func (m *Manager) gotDescription(r *request, a mad.MAD) {
-	if a != nil {
-		r.n.desc = mad.NodeDescription(a.Data()).Description()
+	if a == nil {
+		return
 	}
+	d := mad.NodeDescription(a.Data()).Description()
+	m.changed = m.changed || d != r.n.desc
+	r.n.desc = d
 }
 
 func (m *Manager) gotSwitch(r *request, a mad.MAD) {
@@ -205,6 +215,7 @@ func (m *Manager) gotPort(r *request, a mad.MAD) {
 	p, n := r.port, r.n
 	before := p.info
 	p.info = append(mad.PortInfo(nil), a.Data()...)
+	p.learnKey()
 	m.changed = m.changed || !bytes.Equal(before, p.info)
 	if n.isSwitch() && p.num == 0 {
 		m.gotPortZero(n, before)

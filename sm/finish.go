@@ -75,6 +75,7 @@ func (m *Manager) retryAt(now clock.Time) {
 	if m.cfg.SweepInterval > 0 {
 		m.deadline = now.Add(m.cfg.SweepInterval)
 	}
+	m.deadline = min(m.deadline, m.nextHealing())
 	if m.askSoon {
 		m.deadline = min(m.deadline, now.Add(firstBackoff))
 	}
@@ -116,7 +117,7 @@ func (m *Manager) publish() {
 // light asks every switch whether a port of it changed, and looks again for
 // what is missing.
 func (m *Manager) light(now clock.Time) {
-	if m.self == nil || len(m.nodes) == 0 {
+	if m.self == nil || m.self.n.silent != "" || len(m.nodes) == 0 {
 		m.discoverAll(now)
 		return
 	}

@@ -3,7 +3,6 @@ package sm
 import (
 	"bytes"
 
-	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
 )
 
@@ -97,45 +96,3 @@ func (m *Manager) setArbitration(p *port) {
 }
 
 func (m *Manager) ignore(*request, mad.MAD) {}
-
-// setPKeys writes the P_Key table of an end port where it is to be another.
-func (m *Manager) setPKeys(p *port) {
-	if m.cfg.PKeys == nil {
-		return
-	}
-	keys := m.cfg.PKeys(Member{GUID: p.guid, Type: uint8(p.n.info.NodeType()), Self: p == m.self})
-	if keys == nil || p.pkeys != nil && equalKeys(keys, p.pkeys) {
-		return
-	}
-	if limit := int(p.n.info.PartitionCap()); limit > 0 && len(keys) > limit {
-		m.errorf("6023", "configure", "%s can hold %d P_Keys of the %d it is to have", p.name(), limit, len(keys))
-		keys = keys[:limit]
-	}
-	for b := 0; b*32 < max(1, len(keys)); b++ {
-		t := make(mad.PKeyTable, mad.SMPDataSize)
-		for i := b * 32; i < min(len(keys), b*32+32); i++ {
-			t.SetPKey(i-b*32, keys[i])
-		}
-		m.set(p.n, mad.AttrPKeyTable, uint32(p.num)<<16|uint32(b), t, p, (*Manager).didPKeys)
-	}
-	p.pkeys = keys
-}
-
-func (m *Manager) didPKeys(r *request, a mad.MAD) {
-	if a == nil || !bytes.Equal(a.Data(), r.data) {
-		r.port.pkeys = nil
-		m.problem("the P_Keys of " + r.port.name() + " are not set")
-	}
-}
-
-func equalKeys(a, b []ib.PKey) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}

@@ -66,6 +66,8 @@ type Manager struct {
 	activity  uint32
 	now       clock.Time // of the packet in hand
 	lastTraps map[trapKey]trapSeen
+	formerKey uint64                // our M_Key before it was changed
+	sick      map[portID]clock.Time // ports to route around, and until when
 	sweeps    int
 	routedIn  time.Duration
 	lftBlocks int // sent by this sweep
@@ -78,7 +80,7 @@ func New(cfg Config, local mad.Local) *Manager {
 	cfg.fill()
 	return &Manager{
 		cfg: cfg, local: local, line: newLine(cfg.MaxSMPs), nodes: map[ib.GUID]*node{},
-		suspects: map[*node]int{}, reporters: map[*node]bool{}, state: mad.SMDiscovering, deadline: clock.Never, lastTraps: map[trapKey]trapSeen{},
+		suspects: map[*node]int{}, reporters: map[*node]bool{}, state: mad.SMDiscovering, deadline: clock.Never, lastTraps: map[trapKey]trapSeen{}, formerKey: cfg.MKey,
 	}
 }
 
@@ -110,6 +112,7 @@ func (m *Manager) Expire(now clock.Time) {
 		return
 	}
 	m.deadline = clock.Never
+	m.heal(now)
 	switch {
 	case m.phase == standby:
 		m.poll(now)
@@ -234,6 +237,9 @@ func (m *Manager) Reconfigure(cfg Config, now clock.Time) {
 		cfg.LIDs = m.cfg.LIDs
 	}
 	cfg.fill()
+	if cfg.MKey != m.cfg.MKey {
+		m.formerKey = m.cfg.MKey
+	}
 	m.cfg = cfg
 	m.line.max = cfg.MaxSMPs
 	m.routing = nil // engines or roots may be others

@@ -32,6 +32,7 @@ type port struct {
 	guid ib.GUID      // of an end port that packets came in by; 0 until then
 	info mad.PortInfo // nil until read
 	peer *port
+	key  uint64 // its M_Key, as far as known
 
 	probing bool // NodeInfo behind it is under way
 	dead    bool // the link is up, and nobody answers there

@@ -186,10 +186,52 @@ func (m *Manager) fill(p *mad.Packet, r *request, now clock.Time) bool {
 	if r.quick && r.tries < quickTries {
 		p.Timeout = quickRTO
 	}
-	p.MAD().SetMKey(m.cfg.MKey)
+	p.MAD().SetMKey(m.keyFor(r))
 	copy(p.MAD().Data(), r.data)
 	p.MAD().SetTID(uint64(m.line.begin(r, now)))
 	return true
+}
+
+// keyFor returns the M_Key that whom r asks is to see: the one it has, as far as
+// that is known, or ours. When the answer to a Set of the key gets lost it has
+// ours already, and who was away when ours changed has the former one; so each
+// other try is with that.
+func (m *Manager) keyFor(r *request) uint64 {
+	first, second := m.cfg.MKey, m.formerKey
+	if p := r.keeper(); p != nil && p.key != 0 {
+		first, second = p.key, m.cfg.MKey
+	}
+	if r.tries%2 == 1 {
+		return second
+	}
+	return first
+}
+
+// learnKey takes the M_Key that p shows. At protection 1 and above it shows 0
+// to those who have another (IBA 14.2.4.1).
+func (p *port) learnKey() {
+	if k := p.info.MKey(); k != 0 || p.info.MKeyProtectBits() == 0 {
+		p.key = k
+	}
+}
+
+// keeper returns the port whose M_Key counts for r: a switch's own, or the one
+// that a CA is reached by. It is nil while that is not known.
+func (r *request) keeper() *port {
+	switch {
+	case r.n == nil:
+		return nil
+	case r.n.isSwitch():
+		return &r.n.ports[0]
+	case r.port != nil && r.port.n == r.n:
+		return r.port
+	}
+	for i := range r.n.ports {
+		if r.n.ports[i].peer != nil {
+			return &r.n.ports[i]
+		}
+	}
+	return nil
 }
 
 // answered handles what came back for a request of ours.
@@ -201,6 +243,8 @@ func (m *Manager) answered(p *mad.Packet, now clock.Time) {
 	case p.Err != nil && r.tries <= m.tries(r):
 		m.goAround(r, now)
 		m.line.again = append(m.line.again, r)
+	case p.Err != nil && r.data != nil && r.attr == mad.AttrPortInfo && m.phase != discovering:
+		m.fail(r, "does not answer a Set: it is gone, or has another M_Key", now)
 	case p.Err != nil:
 		m.fail(r, "does not answer", now)
 	case a.Attribute() != r.attr || a.Class() != mad.ClassSubnDirect:

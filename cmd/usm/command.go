@@ -45,6 +45,8 @@ var flags = []flag{
 	{"log_limit", "L", "log_max_size", "size of the log file in MB", ""},
 	{"log_prefix", "", "log_prefix", "text before each message", ""},
 	{"Pconfig", "P", "partition_config_file", "partitions.conf", ""},
+	{"part_enforce", "Z", "part_enforce", "where switches enforce partitions: both, in, out or off", ""},
+	{"no_part_enforce", "N", "no_partition_enforcement", "the same as -Z off", "TRUE"},
 	{"allow_both_pkeys", "W", "allow_both_pkeys", "full and limited membership of one partition", "TRUE"},
 	{"dump_files_dir", "", "dump_files_dir", "directory for dump files", ""},
 	{"D", "D", "log_flags", "log levels, in bits; 0x40 also dumps the routing", ""},

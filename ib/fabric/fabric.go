@@ -7,6 +7,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/internal/clock"
 )
 
 // Fabric is a subnet. All methods are safe for concurrent use.
@@ -20,6 +21,7 @@ type Fabric struct {
 	lastID    uint16
 	losses    []Loss
 	rng       *rand.Rand
+	now       func() clock.Time
 	stats     Stats
 	changed   []*Node // Switches that owe trap 128.
 	scratch   mad.Packet
@@ -76,7 +78,7 @@ func New(d Defaults) *Fabric {
 	d.fill()
 	f := &Fabric{
 		byName: map[string]*Node{}, defaults: d, endpoints: map[uint16]*Endpoint{},
-		rng: rand.New(rand.NewPCG(1, 1)),
+		rng: rand.New(rand.NewPCG(1, 1)), now: clock.Now,
 	}
 	f.guids = [4]ib.GUID{mad.NodeCA: 0x100000, mad.NodeSwitch: 0x200000, mad.NodeRouter: 0x300000}
 	f.stats.Sets = map[mad.AttributeID]uint64{}
@@ -157,6 +159,13 @@ func (f *Fabric) Seed(seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rng = rand.New(rand.NewPCG(seed, 0x6661627269632121))
+}
+
+// SetClock replaces the time by which leases of M_Keys run out.
+func (f *Fabric) SetClock(now func() clock.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = now
 }
 
 // Stats returns what happened so far.

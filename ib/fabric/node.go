@@ -5,6 +5,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/internal/clock"
 )
 
 // Node is a switch, a channel adapter or a router.
@@ -25,7 +26,8 @@ type Node struct {
 type port struct {
 	node     *Node
 	num      uint8
-	cut      bool // Its link was taken away.
+	cut      bool       // Its link was taken away.
+	lease    clock.Time // When its M_Key is no longer protected; 0 while nobody tries.
 	spec     LinkSpec
 	peer     *port
 	info     [mad.PortInfoSize]byte
@@ -75,7 +77,7 @@ func (n *Node) reset() {
 	}
 	for i := range n.ports {
 		p := &n.ports[i]
-		p.tables, p.counters = nil, nil
+		p.tables, p.counters, p.lease = nil, nil, 0
 		clear(p.info[:])
 		if i > 0 || n.isSwitch() {
 			n.initPort(p)

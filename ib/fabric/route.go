@@ -130,7 +130,7 @@ func (f *Fabric) answerLID(dest *port, to ib.LID, k kind, p *mad.Packet) {
 func (f *Fabric) giveTo(dest *port, in uint8, p *mad.Packet) {
 	m := p.MAD()
 	if m.Method() == mad.MethodTrapRepress {
-		dest.node.repressed(m)
+		dest.node.repressed(in, m)
 		return
 	}
 	e := f.receiver(dest, m)

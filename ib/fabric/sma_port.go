@@ -1,6 +1,8 @@
 package fabric
 
 import (
+	"time"
+
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
 )
@@ -172,13 +174,27 @@ func (p *port) setStates(v mad.PortInfo) {
 // ok says that the request may pass, key that the answer may show the key.
 func (n *Node) checkMKey(in uint8, m mad.MAD, set bool) (key, ok bool) {
 	p := n.endport(in)
+	p.endLease()
 	pi := p.pi()
 	switch {
 	case pi.MKey() == 0 || pi.MKey() == m.MKey():
+		p.lease = 0 // IBA 14.2.4.2: whoever has the key lives.
 		return true, true
 	case !set && pi.MKeyProtectBits() <= 1:
 		return pi.MKeyProtectBits() == 0, true
 	}
+	if period := pi.MKeyLeasePeriod(); p.lease == 0 && period != 0 {
+		p.lease = n.f.now().Add(time.Duration(period) * time.Second)
+	}
 	p.badMKey(m)
 	return false, false
+}
+
+// endLease ends the protection of a key whose owner let the lease run out: then
+// anybody may read it (IBA 14.2.4.2).
+func (p *port) endLease() {
+	if p.lease != 0 && p.node.f.now() >= p.lease {
+		p.lease = 0
+		p.pi().SetMKeyProtectBits(0)
+	}
 }

@@ -50,6 +50,56 @@ func (n *Node) SetDescription(s string) {
 	}
 }
 
+// SetSystemGUID changes the node's system image GUID, and sends trap 145 about it.
+func (n *Node) SetSystemGUID(g ib.GUID) {
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	mad.NodeInfo(n.info[:]).SetSystemImageGUID(g)
+	for i := range n.ports {
+		p := &n.ports[i]
+		if !n.isEndport(p) {
+			continue
+		}
+		notice := newNotice(n, p, mad.NoticeInformational, mad.TrapSystemImageGUID)
+		d := mad.DetailsSystemImageGUID(notice.Details())
+		d.SetLID(p.pi().LID())
+		d.SetSystemImageGUID(g)
+		p.sendTrap(notice)
+	}
+}
+
+// Enable changes what a port of a CA or router may negotiate, as somebody at the
+// node does; the next training follows it. Trap 144 tells of it.
+func (n *Node) Enable(num int, l LinkSpec) error {
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	p, err := n.checkPort(num)
+	switch {
+	case err != nil:
+		return err
+	case !n.isEndport(p):
+		return fmt.Errorf("fabric: port %v has no LID of its own, and tells nobody", p)
+	}
+	pi := p.pi()
+	width, speed, ext := pi.LinkWidthEnabled(), pi.LinkSpeedEnabled(), pi.LinkSpeedExtEnabled()
+	v := make(mad.PortInfo, mad.PortInfoSize)
+	v.SetLinkWidthEnabled(l.Width)
+	v.SetLinkSpeedEnabled(l.Speed)
+	v.SetLinkSpeedExtEnabled(l.SpeedExt)
+	p.setLink(v)
+	var local change
+	if pi.LinkWidthEnabled() != width {
+		local |= changeWidth
+	}
+	if pi.LinkSpeedEnabled() != speed || pi.LinkSpeedExtEnabled() != ext {
+		local |= changeSpeed
+	}
+	if local != 0 {
+		p.trapCapability(local)
+	}
+	return nil
+}
+
 // ResendTraps sends again what was not repressed, as hardware does until an SM
 // answers.
 func (f *Fabric) ResendTraps() {
@@ -80,11 +130,17 @@ func (n *Node) trapLinkState() {
 	from.sendTrap(notice)
 }
 
-// The local changes that trap 144 tells of.
-const changeDescription = 1
+// change is a set of the local changes that trap 144 tells of.
+type change uint8
+
+const (
+	changeDescription change = 1 << iota
+	changeWidth
+	changeSpeed
+)
 
 // trapCapability sends trap 144: the capability mask changed, or something local.
-func (p *port) trapCapability(local int) {
+func (p *port) trapCapability(local change) {
 	notice := newNotice(p.node, p, mad.NoticeInformational, mad.TrapCapabilityMask)
 	d := mad.DetailsCapability(notice.Details())
 	d.SetLID(p.pi().LID())
@@ -92,6 +148,8 @@ func (p *port) trapCapability(local int) {
 	d.SetCapabilityMask2(p.pi().CapabilityMask2())
 	d.SetOtherLocalChanges(local != 0)
 	d.SetNodeDescriptionChange(local&changeDescription != 0)
+	d.SetLinkWidthEnabledChange(local&changeWidth != 0)
+	d.SetLinkSpeedEnabledChange(local&changeSpeed != 0)
 	p.sendTrap(notice)
 }
 
@@ -190,8 +248,12 @@ func (f *Fabric) launchTrap(t *trap) {
 	f.giveTo(dest, in, &p)
 }
 
-// repressed forgets the trap that m answers.
-func (n *Node) repressed(m mad.MAD) {
+// repressed forgets the trap that m answers, if m has the key: TrapRepress is
+// checked like a Set (IBA 14.2.4.1).
+func (n *Node) repressed(in uint8, m mad.MAD) {
+	if _, ok := n.checkMKey(in, m, true); !ok {
+		return
+	}
 	for i := range n.traps {
 		if n.traps[i].tid == m.TID() {
 			n.traps = append(n.traps[:i], n.traps[i+1:]...)

@@ -22,22 +22,27 @@ reassign_lids TRUE
 max_wire_smps 4
 qos TRUE
 qos_policy_file /etc/opensm/qos-policy.conf
-babbling_port_policy FALSE
+babbling_port_policy TRUE
+m_key_lease_period 60
+m_key_protection_level 2
+part_enforce in
 no_such_option 1
 `), "opensm.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.LMC != 2 || o.Priority != 15 || o.RoutingEngine != "ftree,lash,updn" || o.LogFile != "/tmp/x.log" || !o.ReassignLIDs || o.MaxSMPs != 0 {
+	if o.LMC != 2 || o.Priority != 15 || o.RoutingEngine != "ftree,lash,updn" || o.LogFile != "/tmp/x.log" || !o.ReassignLIDs || o.MaxSMPs != 0 ||
+		!o.BabblingPolicy || o.MKeyLease != 60 || o.MKeyProtect != 2 || o.PartEnforce != "in" {
 		t.Errorf("%+v", o)
 	}
-	if len(warnings) != 2 || !strings.Contains(warnings[0], "opensm.conf:9: option qos") || !strings.Contains(warnings[1], ":12: option no_such_option is unknown") {
+	if len(warnings) != 2 || !strings.Contains(warnings[0], "opensm.conf:9: option qos") || !strings.Contains(warnings[1], ":15: option no_such_option is unknown") {
 		t.Errorf("warnings %q", warnings)
 	}
 }
 
 func TestWrongValuesAreRefused(t *testing.T) {
-	for _, line := range []string{"lmc 8", "lmc x", "lmc", "sm_priority 16", "reassign_lids maybe", "guid 0xz", "sweep_interval -1", "routing_engine ,", "subnet_timeout 32"} {
+	for _, line := range []string{"lmc 8", "lmc x", "lmc", "sm_priority 16", "reassign_lids maybe", "guid 0xz", "sweep_interval -1", "routing_engine ,", "subnet_timeout 32",
+		"m_key_protection_level 4", "m_key_lease_period 65536", "part_enforce sideways", "no_partition_enforcement x"} {
 		o := Default()
 		if _, err := o.Read(strings.NewReader("\n"+line+"\n"), "f"); err == nil || !strings.HasPrefix(err.Error(), "f:2: "+strings.Fields(line)[0]) {
 			t.Errorf("%q: error %v", line, err)

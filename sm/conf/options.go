@@ -24,6 +24,8 @@ import (
 type Options struct {
 	GUID         ib.GUID
 	MKey         uint64
+	MKeyLease    int // seconds; 0 is for good
+	MKeyProtect  uint8
 	SMKey        uint64
 	SubnetPrefix uint64
 	LMC          uint8
@@ -45,6 +47,8 @@ type Options struct {
 	HonorGUID2LID   bool
 	NoClientsRereg  bool
 	AllowBothPKeys  bool
+	BabblingPolicy  bool   // babbling_port_policy
+	PartEnforce     string // both, in, out or off
 	Daemon          bool
 	ForceLogFlush   bool
 	AccumLog        bool
@@ -65,6 +69,7 @@ func Default() Options {
 		SMKey: 1, SubnetPrefix: 0xfe80 << 48, PacketLifeTime: 18, VLStallCount: 7, HOQLife: 18, LeafHOQLife: 16, MaxOpVLs: 5, SubnetTimeout: 18,
 		SweepInterval: 10, TimeoutMS: 200, LogFlags: 3, AccumLog: true, HonorGUID2LID: true,
 		LogFile: "/var/log/usm.log", DumpDir: "/var/log", PartitionFile: "/etc/opensm/partitions.conf",
+		PartEnforce: "both",
 	}
 }
 
@@ -115,6 +120,8 @@ var known = map[string]setter{
 		return err
 	},
 	"m_key":                       number(func(o *Options) *uint64 { return &o.MKey }, 0, any64),
+	"m_key_lease_period":          number(func(o *Options) *int { return &o.MKeyLease }, 0, 1<<16-1),
+	"m_key_protection_level":      number(func(o *Options) *uint8 { return &o.MKeyProtect }, 0, 3),
 	"sm_key":                      number(func(o *Options) *uint64 { return &o.SMKey }, 0, any64),
 	"subnet_prefix":               number(func(o *Options) *uint64 { return &o.SubnetPrefix }, 1, any64),
 	"lmc":                         number(func(o *Options) *uint8 { return &o.LMC }, 0, 7),
@@ -133,8 +140,18 @@ var known = map[string]setter{
 	"honor_guid2lid_file": func(o *Options, v string) error {
 		return boolean(func(o *Options) *bool { return &o.HonorGUID2LID })(o, v)
 	},
-	"no_clients_rereg":      boolean(func(o *Options) *bool { return &o.NoClientsRereg }),
-	"allow_both_pkeys":      boolean(func(o *Options) *bool { return &o.AllowBothPKeys }),
+	"no_clients_rereg":     boolean(func(o *Options) *bool { return &o.NoClientsRereg }),
+	"allow_both_pkeys":     boolean(func(o *Options) *bool { return &o.AllowBothPKeys }),
+	"babbling_port_policy": boolean(func(o *Options) *bool { return &o.BabblingPolicy }),
+	"part_enforce":         partEnforce,
+	"no_partition_enforcement": func(o *Options, v string) error {
+		var off bool
+		err := boolean(func(*Options) *bool { return &off })(o, v)
+		if off {
+			o.PartEnforce = "off"
+		}
+		return err
+	},
 	"daemon":                boolean(func(o *Options) *bool { return &o.Daemon }),
 	"force_log_flush":       boolean(func(o *Options) *bool { return &o.ForceLogFlush }),
 	"accum_log_file":        boolean(func(o *Options) *bool { return &o.AccumLog }),
@@ -147,6 +164,15 @@ var known = map[string]setter{
 	"log_file":              text(func(o *Options) *string { return &o.LogFile }),
 	"log_prefix":            text(func(o *Options) *string { return &o.LogPrefix }),
 	"dump_files_dir":        text(func(o *Options) *string { return &o.DumpDir }),
+}
+
+func partEnforce(o *Options, v string) error {
+	switch v {
+	case "both", "in", "out", "off":
+		o.PartEnforce = v
+		return nil
+	}
+	return fmt.Errorf("%q: want both, in, out or off", v)
 }
 
 // wireSMPs takes OpenSM's own default for none given: the window adapts itself.
@@ -250,13 +276,15 @@ func (o *Options) Text() string {
 		key   string
 		value any
 	}{
-		{"guid", fmt.Sprintf("0x%016x", uint64(o.GUID))}, {"m_key", fmt.Sprintf("0x%016x", o.MKey)}, {"sm_key", fmt.Sprintf("0x%016x", o.SMKey)},
+		{"guid", fmt.Sprintf("0x%016x", uint64(o.GUID))}, {"m_key", fmt.Sprintf("0x%016x", o.MKey)},
+		{"m_key_lease_period", o.MKeyLease}, {"m_key_protection_level", o.MKeyProtect}, {"sm_key", fmt.Sprintf("0x%016x", o.SMKey)},
 		{"subnet_prefix", fmt.Sprintf("0x%016x", o.SubnetPrefix)}, {"lmc", o.LMC}, {"sm_priority", o.Priority},
 		{"packet_life_time", o.PacketLifeTime}, {"vl_stall_count", o.VLStallCount}, {"head_of_queue_lifetime", o.HOQLife},
 		{"leaf_head_of_queue_lifetime", o.LeafHOQLife}, {"max_op_vls", o.MaxOpVLs}, {"subnet_timeout", o.SubnetTimeout},
 		{"sweep_interval", o.SweepInterval}, {"max_wire_smps", o.MaxSMPs}, {"transaction_timeout", o.TimeoutMS},
 		{"transaction_retries", o.Retries}, {"reassign_lids", boolean(o.ReassignLIDs)}, {"honor_guid2lid_file", boolean(o.HonorGUID2LID)},
 		{"no_clients_rereg", boolean(o.NoClientsRereg)}, {"allow_both_pkeys", boolean(o.AllowBothPKeys)},
+		{"part_enforce", o.PartEnforce}, {"babbling_port_policy", boolean(o.BabblingPolicy)},
 		{"routing_engine", null(o.RoutingEngine)}, {"root_guid_file", null(o.RootGUIDFile)},
 		{"partition_config_file", null(o.PartitionFile)}, {"node_name_map_name", null(o.NodeNameMapFile)},
 		{"log_file", null(o.LogFile)}, {"log_prefix", null(o.LogPrefix)}, {"log_flags", fmt.Sprintf("0x%02x", o.LogFlags)},

@@ -19,6 +19,7 @@ import (
 	"github.com/urxe/urxe/sm"
 	"github.com/urxe/urxe/sm/check"
 	"github.com/urxe/urxe/sm/subnet"
+	"github.com/urxe/urxe/sm/topo"
 )
 
 // churn is a manager at host h0 of the simulator, and what must become of the
@@ -178,25 +179,24 @@ func (c *churn) settle(what string, before map[string]bool, heard int) {
 // audit reads the forwarding tables back, over the routes that they make, and
 // checks them.
 func (c *churn) audit(s *subnet.Snapshot) string {
-	g := s.Routing.Graph
+	g, r := topo.NewGraph(s.Fabric), s.Routing
 	lft := make([][]uint8, g.Switches())
+	number := make([]int32, g.Switches()) // in the routing's graph, which may know more
 	for i := range lft {
-		k := s.Fabric.Node(g.GUID[i])
-		if k < 0 {
-			continue // a switch that is away
-		}
-		lid := s.Fabric.NodePorts(k)[0].LID
+		number[i] = r.Graph.Switch(g.GUID[i])
+		lid := s.Fabric.NodePorts(g.Node[i])[0].LID
 		for b := 0; b*mad.LinearForwardingTableSize <= int(g.MaxLID); b++ {
 			p := mad.Packet{Addr: mad.Addr{LID: lid}}
 			p.MAD().Init(mad.ClassSubnLID, mad.MethodGet, mad.AttrLinearFT, uint32(b))
 			m, err := c.eye.Do(context.Background(), &p)
 			if err != nil {
-				return fmt.Sprintf("%s: %v", s.Fabric.Nodes[k].Desc, err)
+				return fmt.Sprintf("%s: %v", g.Desc(int32(i)), err)
 			}
 			lft[i] = append(lft[i], m.MAD().Data()...)
 		}
 	}
-	if err := check.Run(check.Tables{Graph: g, LFT: lft, Lane: s.Routing.Lane, Lanes: s.Routing.Lanes}).Err(); err != nil {
+	lane := func(a, b int32) uint8 { return r.Lane(number[a], number[b]) }
+	if err := check.Run(check.Tables{Graph: g, LFT: lft, Lane: lane, Lanes: r.Lanes}).Err(); err != nil {
 		return err.Error()
 	}
 	return ""

@@ -69,6 +69,9 @@ func openFabric(file string, guid ib.GUID) (mad.Port, error) {
 	return f.Open(node, num)
 }
 
+// enforce are the values of part_enforce.
+var enforce = map[string]sm.Enforce{"both": sm.EnforceBoth, "in": sm.EnforceIn, "out": sm.EnforceOut, "off": 0}
+
 // config turns the options into those of the manager.
 func (o *Options) config() (c sm.Config, warnings []string, err error) {
 	c = sm.Config{
@@ -76,7 +79,7 @@ func (o *Options) config() (c sm.Config, warnings []string, err error) {
 		Timeout: time.Duration(o.TimeoutMS) * time.Millisecond, Retries: o.Retries, SweepInterval: time.Duration(o.SweepInterval) * time.Second,
 		MaxOpVLs: o.MaxOpVLs, SubnetTimeout: o.SubnetTimeout, PacketLifeTime: o.PacketLifeTime, HOQLife: o.HOQLife,
 		LeafHOQLife: o.LeafHOQLife, VLStallCount: o.VLStallCount, ReassignLIDs: o.ReassignLIDs, NoReregister: o.NoClientsRereg,
-		LIDs: &lid.Table{},
+		LIDs: &lid.Table{}, MKeyLease: uint16(o.MKeyLease), MKeyProtect: o.MKeyProtect, Enforce: enforce[o.PartEnforce], DisableBabbling: o.BabblingPolicy,
 	}
 	if o.SweepInterval == 0 {
 		c.SweepInterval = -1
