@@ -10,6 +10,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/control"
 	"github.com/urxe/urxe/internal/netif"
+	"github.com/urxe/urxe/rocev2/cc"
 	"github.com/urxe/urxe/rocev2/wire"
 	"github.com/urxe/urxe/xdp"
 )
@@ -19,6 +20,9 @@ type NetdevOptions struct {
 	Name string        // of the device; "" is the interface's
 	XDP  xdp.Options   // mode, copy or zero-copy, frames
 	Spin time.Duration // see Config
+
+	NoCongestionControl bool      // see Config
+	Congestion          cc.Params // see Config
 }
 
 // OpenNetdev opens a network interface, of the calling thread's network
@@ -54,7 +58,8 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 	if o.Name == "" {
 		o.Name = ifname
 	}
-	p, err := NewPort(Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin})
+	p, err := NewPort(Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin,
+		NoCongestionControl: o.NoCongestionControl, Congestion: o.Congestion})
 	if err != nil {
 		closeLinks(links)
 		return nil, err

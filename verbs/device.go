@@ -19,6 +19,9 @@ type Options struct {
 	// Of Open only.
 	XDP  xdp.Options   // mode, copy or zero-copy, frames
 	Spin time.Duration // how long an idle worker looks for more before it sleeps; 0: 20 µs; negative: never
+	// NoCongestionControl turns DCQCN off: packets aren't capable of ECN, and
+	// congestion notifications are neither sent nor heeded (Annex A17.9).
+	NoCongestionControl bool
 }
 
 // Device is an RDMA device with one port. All methods may be called by any goroutine.

@@ -15,7 +15,8 @@ import (
 // A device holds its interface for itself: a second opener, in this process or another, gets ErrHeld with the name of the
 // holder.
 func Open(netdev string, o Options) (*Device, error) {
-	p, err := rocev2.OpenNetdev(netdev, rocev2.NetdevOptions{Name: o.Name, XDP: o.XDP, Spin: o.Spin})
+	p, err := rocev2.OpenNetdev(netdev, rocev2.NetdevOptions{
+		Name: o.Name, XDP: o.XDP, Spin: o.Spin, NoCongestionControl: o.NoCongestionControl})
 	if err != nil {
 		return nil, err
 	}
