@@ -123,14 +123,17 @@ const (
 // WCFlags say which fields of a completion are valid.
 type WCFlags = qp.WCFlags
 
-// WCWithImm says that WC.Imm is valid.
-const WCWithImm = qp.WCWithImm
+// The flags, numbered as ibv_wc_flags.
+const (
+	WCWithImm = qp.WCWithImm // WC.Imm is valid
+	WCWithInv = qp.WCWithInv // WC.Imm is the key that the peer invalidated
+)
 
 // WC is a work completion. When Status isn't Success, only ID, Status and QPN are valid.
 type WC struct {
 	ID        uint64 // of the work request
 	ByteLen   uint32 // bytes received or read
-	Imm       uint32 // immediate data, in host order; valid with WCWithImm
+	Imm       uint32 // with WCWithImm, immediate data in host order; with WCWithInv, the key that the peer invalidated
 	QPN       ib.QPN // of this side's QP
 	SrcQP     ib.QPN // of the sender
 	PKeyIndex uint16 // of a datagram

@@ -124,6 +124,15 @@ func (t *Table) FindRemote(rkey uint32, pd *PD, by Owner, va, n uint64, need Acc
 	return m
 }
 
+// FindWhole is FindRemote of all that the rkey is of.
+func (t *Table) FindWhole(rkey uint32, pd *PD, by Owner, need Access) *MR {
+	m := t.mrs.Get(rkey >> keyByteBits)
+	if m == nil {
+		return nil
+	}
+	return t.FindRemote(rkey, pd, by, m.IOVA, m.Length, need)
+}
+
 func (t *Table) find(key uint32, pd *PD, va, n uint64, need Access) *MR {
 	m := t.mrs.Get(key >> keyByteBits)
 	if m == nil || m.Key != key || m.PD != pd || m.rights&need != need {

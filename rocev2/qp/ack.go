@@ -188,6 +188,9 @@ func (q *QP) fail(status WCStatus, b *mem.Batch) {
 func (q *QP) handleReadResponse(p *wire.Packet, seq uint64, now clock.Time, b *mem.Batch) wire.Verdict {
 	r := &q.req
 	t := q.find(seq)
+	if t.op.responds && !t.op.fetches {
+		return q.handleEmptyResponse(p, seq, now, b)
+	}
 	if !t.isRead() {
 		q.badResponse(t, now, b)
 		return wire.DropUnexpected

@@ -22,7 +22,8 @@ const MaxSGE = 32
 // WROpcode is the operation of a send work request, numbered as ibv_wr_opcode.
 type WROpcode uint8
 
-// The operations. Those of ibverbs from 7 on (invalidate, bind) are not offered.
+// The operations. WRRegMR, which is the kernel's only, has the number that it
+// has there.
 const (
 	WRWrite       WROpcode = 0
 	WRWriteImm    WROpcode = 1
@@ -31,6 +32,12 @@ const (
 	WRRead        WROpcode = 4
 	WRCompareSwap WROpcode = 5
 	WRFetchAdd    WROpcode = 6
+	WRLocalInv    WROpcode = 7
+	WRBindMW      WROpcode = 8
+	WRSendInv     WROpcode = 9
+	WRFlush       WROpcode = 14
+	WRAtomicWrite WROpcode = 15
+	WRRegMR       WROpcode = 32
 )
 
 // SendFlags are the flags of a send work request, numbered as ibv_send_flags.
@@ -44,19 +51,39 @@ const (
 	Inline    SendFlags = 1 << 3
 )
 
-// SendWQE is a send work request. SGEs and Inline belong to the queue and stay
-// valid and unchanged until it is retired.
+// Flush says what a FLUSH is about, as the FETH has it (Annex A19).
+type Flush uint8
+
+// The bits. Without FlushRegion it is the range that RemoteAddr and Length give.
+const (
+	FlushGlobal     Flush = 1 << 0 // what was written is seen by all that access the memory
+	FlushPersistent Flush = 1 << 1 // … and outlasts a loss of power
+	FlushRegion     Flush = 1 << 4 // all of the region or window that the key is of
+)
+
+// Local is what a work request asks of this side alone.
+type Local struct {
+	Bind mem.Bind         // WRBindMW
+	Reg  mem.Registration // WRRegMR
+}
+
+// SendWQE is a send work request. SGEs, Inline and Local belong to the queue and
+// stay valid and unchanged until it is retired.
 type SendWQE struct {
 	ID         uint64
 	Opcode     WROpcode
 	Flags      SendFlags
+	Flush      Flush // of WRFlush
 	SGEs       []SGE
 	Inline     []byte // the payload itself, when Flags has Inline
 	Imm        uint32 // host order
+	InvKey     uint32 // the key that WRSendInv and WRLocalInv invalidate
 	RemoteAddr uint64
 	RKey       uint32
+	Length     uint32 // of the range of WRFlush
 	CompareAdd uint64
 	Swap       uint64
+	Local      *Local // of WRBindMW and WRRegMR
 
 	// Of datagrams.
 	AH         *AH
@@ -153,6 +180,11 @@ const (
 	WCRead         WCOpcode = 2
 	WCCompareSwap  WCOpcode = 3
 	WCFetchAdd     WCOpcode = 4
+	WCBindMW       WCOpcode = 5
+	WCLocalInv     WCOpcode = 6
+	WCFlush        WCOpcode = 8
+	WCAtomicWrite  WCOpcode = 9
+	WCRegMR        WCOpcode = 10 // as the kernel numbers it
 	WCRecv         WCOpcode = 128
 	WCRecvWriteImm WCOpcode = 129
 )
@@ -164,6 +196,7 @@ type WCFlags uint8
 const (
 	WCGRH     WCFlags = 1 << 0
 	WCWithImm WCFlags = 1 << 1
+	WCWithInv WCFlags = 1 << 3
 )
 
 // Completion is a work completion. When Status isn't Success, only ID, Status
@@ -171,7 +204,7 @@ const (
 type Completion struct {
 	ID        uint64
 	ByteLen   uint32
-	Imm       uint32 // host order
+	Imm       uint32 // host order; with WCWithInv, the key that the peer invalidated
 	QPN       ib.QPN
 	SrcQP     ib.QPN
 	PKeyIndex uint16 // of a datagram

@@ -10,15 +10,13 @@ func (q *QP) executeAtomic(p *wire.Packet, b *mem.Batch) refusal {
 	if q.attr.Access&mem.RemoteAtomic == 0 || p.VA%8 != 0 || q.crowded() {
 		return invalid
 	}
-	mr := q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, 8, mem.RemoteAtomic)
+	mr := q.findRemote(p.RKey, p.VA, 8, mem.RemoteAtomic)
 	if mr == nil {
 		return accessDenied
 	}
-	q.resp.reading++
-	op := b.Add()
-	op.Owner, op.MR, op.VA = q, mr, p.VA
+	op := q.addOnce(p, b)
+	op.MR, op.VA = mr, p.VA
 	op.Kind, op.Swap, op.Compare = mem.FetchAdd, p.Swap, p.Compare
-	op.Note = mem.Note{Code: noteAtomic, PSN: p.PSN, X: p.RKey, N: uint32(p.Opcode), Flags: flagEnd | flagMessage}
 	if p.Opcode == wire.RCCompareSwap {
 		op.Kind = mem.CompareSwap
 	}
@@ -32,12 +30,18 @@ func (q *QP) commitAtomic(op *mem.Op) {
 	s := savedRequest{
 		op: wire.Opcode(n.N), first: n.PSN, last: n.PSN, rkey: n.X, va: op.VA, orig: op.Orig, msn: r.msn.Next(),
 	}
+	if s.op == wire.RCFlush {
+		s.va = op.Swap
+	}
 	r.save(s)
 	r.owed.push(s.atomicResponse())
 }
 
 func (s *savedRequest) atomicResponse() response {
-	return response{first: s.first, psn: s.first, last: s.first, atomic: true, orig: s.orig, msn: s.msn}
+	return response{
+		first: s.first, psn: s.first, last: s.first, atomic: true, orig: s.orig, msn: s.msn,
+		empty: s.op == wire.RCAtomicWrite || s.op == wire.RCFlush,
+	}
 }
 
 // duplicateAtomic answers an atomic again.
@@ -54,10 +58,13 @@ func (q *QP) duplicateAtomic(p *wire.Packet) wire.Verdict {
 	return q.replay(s.atomicResponse())
 }
 
-// planAtomicResponse makes an ATOMIC ACK.
+// planAtomicResponse makes an ATOMIC ACK, or the response that brings nothing.
 func (q *QP) planAtomicResponse(p *TxPacket, o *response, b *mem.Batch) {
 	h := q.responseHeader(wire.RCAtomicAck, o.psn, o.msn)
 	h.Orig = o.orig
+	if o.empty {
+		h.Opcode = wire.RCReadRespOnly
+	}
 	q.emit(p, &h, 0, q.path)
 	q.sending(noteResponseOut, o.psn, 0, p, b)
 	q.resp.answered()

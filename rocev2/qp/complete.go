@@ -10,11 +10,18 @@ import (
 func (q *QP) commitProgress(n *mem.Note) {
 	r := &q.req
 	r.committed += uint64(n.N)
-	for r.oldest != r.tail && r.at(r.oldest).end() <= r.committed {
-		q.completeRequest(Success)
-	}
+	q.completeCommitted()
 	q.checkFailed()
 	q.checkDrained()
+}
+
+// completeCommitted completes what is done, in order.
+func (q *QP) completeCommitted() {
+	r := &q.req
+	for r.oldest != r.tail && r.at(r.oldest).endsBy(r.committed) {
+		q.completeRequest(Success)
+	}
+	r.settle()
 }
 
 // completeRequest ends the oldest request. Only failures and those that asked
@@ -25,7 +32,7 @@ func (q *QP) completeRequest(status WCStatus) {
 	w := t.wqe
 	if status != Success || q.cfg.SigAll || w.Flags&Signaled != 0 {
 		c := Completion{ID: w.ID, QPN: q.cfg.QPN, Status: status, Opcode: t.op.completion, Solicited: status != Success}
-		if t.responds() {
+		if t.op.fetches {
 			c.ByteLen = uint32(t.length)
 		}
 		q.deliver(q.cfg.SendCQ, &c)

@@ -126,21 +126,6 @@ func TestFaultOfWriteImm(t *testing.T) {
 	tq.wantPacket(nakP(0, wire.NakRemoteAccess, 0), nil)
 }
 
-// What isn't offered is refused rather than half done.
-func TestSendWithInvalidateIsRefused(t *testing.T) {
-	for _, o := range []wire.Opcode{wire.RCSendOnlyInv, wire.RCSendLastInv} {
-		tq := newQP(t, nil)
-		tq.recv(1, 0, 400)
-		n := 0
-		if o == wire.RCSendLastInv {
-			tq.accepts(req(wire.RCSendFirst, 0), make([]byte, 256))
-			n = 1
-		}
-		tq.wantVerdict(wire.DropRejected, tq.gets(req(o, n), make([]byte, 4)))
-		tq.wantPacket(nakP(n, wire.NakInvalidRequest, 0), nil)
-	}
-}
-
 func TestReceiveWithTooManyElements(t *testing.T) {
 	tq := newQP(t, nil)
 	var list []SGE

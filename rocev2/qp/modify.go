@@ -9,7 +9,7 @@ import (
 )
 
 // qpAccess are the rights that a QP can give its peer.
-const qpAccess = mem.LocalWrite | mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic
+const qpAccess = mem.LocalWrite | mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic | mem.FlushGlobal | mem.FlushPersistent
 
 // Modify changes the attributes of mask to those of a, and the state with
 // AttrState, as ibv_modify_qp does. On an error, which says what is wrong and
@@ -46,7 +46,7 @@ func (q *QP) checkModify(a *Attr, to State, mask AttrMask) error {
 		{AttrDestQPN, a.DestQPN.Valid(), "a 24-bit number"},
 		{AttrRQPSN, a.RQPSN.Valid(), "a 24-bit number"},
 		{AttrSQPSN, a.SQPSN.Valid(), "a 24-bit number"},
-		{AttrAccess, a.Access&^qpAccess == 0, "LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ and REMOTE_ATOMIC only"},
+		{AttrAccess, a.Access&^qpAccess == 0, "LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, FLUSH_GLOBAL and FLUSH_PERSISTENT only"},
 		{AttrTimeout, a.Timeout <= 31, "0 to 31"},
 		{AttrRetryCnt, a.RetryCnt <= 7, "0 to 7"},
 		{AttrRNRRetry, a.RNRRetry <= 7, "0 to 7"},

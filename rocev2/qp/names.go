@@ -23,6 +23,7 @@ func (s WCStatus) String() string { return nameOf(statusNames[:], int(s), "inval
 
 var wcNames = map[WCOpcode]string{
 	WCSend: "SEND", WCWrite: "WRITE", WCRead: "READ", WCCompareSwap: "CMP_SWAP", WCFetchAdd: "FETCH_ADD",
+	WCBindMW: "BIND_MW", WCLocalInv: "LOCAL_INV", WCFlush: "FLUSH", WCAtomicWrite: "ATOMIC_WRITE", WCRegMR: "REG_MR",
 	WCRecv: "RECV", WCRecvWriteImm: "RECV_WRITE_IMM",
 }
 

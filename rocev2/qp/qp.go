@@ -280,6 +280,7 @@ const (
 	flagReceive               // the message consumes a receive
 	flagImm                   // X holds immediate data
 	flagSolicited             // the receiver asked for an event
+	flagInv                   // X holds the key that the peer invalidates
 )
 
 // trace reports an event to the hook, if there is one.

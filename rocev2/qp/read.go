@@ -11,7 +11,7 @@ func (q *QP) executeRead(p *wire.Packet, b *mem.Batch) refusal {
 	switch {
 	case uint64(p.Length) > MaxMessage, q.attr.Access&mem.RemoteRead == 0, q.crowded():
 		return invalid
-	case p.Length > 0 && q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, uint64(p.Length), mem.RemoteRead) == nil:
+	case p.Length > 0 && q.findRemote(p.RKey, p.VA, uint64(p.Length), mem.RemoteRead) == nil:
 		return accessDenied
 	}
 	q.resp.reading++
@@ -70,7 +70,7 @@ func (q *QP) planReadResponse(p *TxPacket, o *response, b *mem.Batch) {
 	op := q.sending(noteResponseOut, o.psn, 0, p, b)
 	if n > 0 {
 		// Looked up anew for each packet: the region may be gone meanwhile.
-		if op.MR = q.cfg.Keys.Find(o.rkey, q.cfg.PD, o.va, uint64(n), mem.RemoteRead); op.MR == nil {
+		if op.MR = q.findRemote(o.rkey, o.va, uint64(n), mem.RemoteRead); op.MR == nil {
 			p.Void = true
 			q.failResponse(o.psn)
 			return

@@ -60,6 +60,7 @@ type request struct {
 	packets uint64
 	length  uint64  // bytes of the message
 	resumed bool    // a READ that was asked for again from its middle
+	done    bool    // an operation of this side alone, which has been done
 	orig    [8]byte // what an atomic found, in host byte order
 	// Of a datagram.
 	stage stage
@@ -107,8 +108,12 @@ func (q *QP) take() bool {
 	}
 	t := r.at(r.tail)
 	*t = request{wqe: w, op: w.Opcode.operation(), first: r.high, length: w.length()}
-	t.packets = 1
-	if !t.isAtomic() {
+	switch {
+	case t.op.local != nil:
+		t.packets = 0
+	case t.isAtomic():
+		t.packets = 1
+	default:
 		t.packets = max(1, (t.length+uint64(q.mtu)-1)/uint64(q.mtu))
 	}
 	r.tail++
@@ -143,6 +148,12 @@ func (q *QP) wantsRequest(now clock.Time) bool {
 		return false
 	}
 	t := r.at(r.cur)
+	if t.packets == 0 {
+		if !q.passLocal() {
+			return false
+		}
+		t = r.at(r.cur)
+	}
 	return r.nxt > t.first || q.state == RTS && q.mayStart(t)
 }
 
@@ -165,6 +176,10 @@ func (q *QP) mayStart(t *request) bool {
 func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	r := &q.req
 	t := r.at(r.cur)
+	for t.done { // before a retry went back
+		r.cur++
+		t = r.at(r.cur)
+	}
 	if r.nxt == t.first && r.nxt == r.high {
 		if status := q.checkRequest(t); status != Success {
 			q.failLocal(r.cur, status)
@@ -238,16 +253,16 @@ func (q *QP) moveOn(t *request, n uint64) {
 func (q *QP) checkRequest(t *request) WCStatus {
 	w := t.wqe
 	switch {
-	case !q.svc.offers.has(w.Opcode), t.responds() && (q.attr.MaxRdAtomic == 0 || w.Flags&Inline != 0):
+	case !q.svc.offers.has(w.Opcode), t.responds() && q.attr.MaxRdAtomic == 0, t.op.fetches && w.Flags&Inline != 0:
 		return LocQPOpErr
 	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()):
 		return LocQPOpErr
-	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0, t.isAtomic() && t.length != 8:
+	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0, t.op.word && t.length != 8, t.op.bare && t.length != 0:
 		return LocLenErr
 	case len(w.SGEs) > MaxSGE:
 		return LocQPOpErr
 	}
-	if !t.responds() {
+	if !t.op.fetches {
 		return Success
 	}
 	for i := range w.SGEs { // what is asked for must have a place to go to
@@ -264,7 +279,11 @@ func (q *QP) checkRequest(t *request) WCStatus {
 func (q *QP) requestHeader(t *request, index uint64, h *wire.Header) int {
 	w, off := t.wqe, index*uint64(q.mtu)
 	h.RKey, h.VA, h.Imm = w.RKey, w.RemoteAddr+off, w.Imm
+	h.InvKey = w.InvKey
 	switch w.Opcode {
+	case WRFlush:
+		h.Opcode, h.Flush, h.Length = wire.RCFlush, uint32(w.Flush), w.Length
+		return 0
 	case WRRead:
 		h.Opcode, h.Length = wire.RCReadRequest, uint32(t.length-off)
 		return 0

@@ -96,6 +96,8 @@ func (q *QP) duplicate(p *wire.Packet) wire.Verdict {
 		return q.duplicateRead(p)
 	case wire.OpCompareSwap, wire.OpFetchAdd:
 		return q.duplicateAtomic(p)
+	case wire.OpAtomicWrite, wire.OpFlush:
+		return q.duplicateAtomic(p)
 	}
 	return wire.DropNoReplay
 }

@@ -81,6 +81,7 @@ type response struct {
 	msn         ib.MSN
 	orig        uint64
 	atomic      bool
+	empty       bool // … that is answered without data
 	begun       bool // a packet of it has been sent
 	replay      bool // an answer given again
 }
@@ -192,9 +193,6 @@ func (q *QP) execute(p *wire.Packet, b *mem.Batch) refusal {
 	i := p.Opcode.Info()
 	switch i.Operation {
 	case wire.OpSend:
-		if i.Ext.Has(wire.ExtIETH) {
-			return invalid // not offered: to deliver it without invalidating the key would deceive the peer
-		}
 		return q.executeSend(p, b)
 	case wire.OpWrite:
 		return q.executeWrite(p, b)
@@ -202,6 +200,10 @@ func (q *QP) execute(p *wire.Packet, b *mem.Batch) refusal {
 		return q.executeRead(p, b)
 	case wire.OpCompareSwap, wire.OpFetchAdd:
 		return q.executeAtomic(p, b)
+	case wire.OpAtomicWrite:
+		return q.executeAtomicWrite(p, b)
+	case wire.OpFlush:
+		return q.executeFlush(p, b)
 	}
 	return invalid // reserved, or an operation this device doesn't offer
 }
@@ -279,9 +281,13 @@ func (q *QP) note(n *mem.Note, code uint8, p *wire.Packet, got uint64) {
 	if i.Place.Ends() {
 		flags |= flagMessage
 	}
-	if i.Ext.Has(wire.ExtImmDt) {
+	switch i.Ext & (wire.ExtImmDt | wire.ExtIETH) {
+	case wire.ExtImmDt:
 		flags |= flagImm
 		n.X = p.Imm
+	case wire.ExtIETH:
+		flags |= flagInv
+		n.X = p.InvKey
 	}
 	if p.SE {
 		flags |= flagSolicited
@@ -322,6 +328,11 @@ func (q *QP) executeWrite(p *wire.Packet, b *mem.Batch) refusal {
 	return accepted
 }
 
+// findRemote returns what an rkey of the peer leads to, if it may.
+func (q *QP) findRemote(rkey uint32, va, n uint64, need mem.Access) *mem.MR {
+	return q.cfg.Keys.FindRemote(rkey, q.cfg.PD, q, va, n, need)
+}
+
 // startWrite checks the RETH of a WRITE.
 func (q *QP) startWrite(p *wire.Packet, m *message) refusal {
 	*m = message{op: wire.OpWrite, va: p.VA, size: uint64(p.Length)}
@@ -333,7 +344,7 @@ func (q *QP) startWrite(p *wire.Packet, m *message) refusal {
 	case m.size == 0:
 		return accepted // C9-88: neither key nor address is looked at
 	}
-	m.mr = q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, m.size, mem.RemoteWrite)
+	m.mr = q.findRemote(p.RKey, p.VA, m.size, mem.RemoteWrite)
 	if m.mr == nil {
 		return accessDenied
 	}
@@ -343,6 +354,9 @@ func (q *QP) startWrite(p *wire.Packet, m *message) refusal {
 // commitRequest takes a request whose ops have all run.
 func (q *QP) commitRequest(op *mem.Op) {
 	r, n := &q.resp, &op.Note
+	if n.Flags&flagInv != 0 && !q.invalidateRemote(n) {
+		return
+	}
 	span := 1
 	switch n.Code {
 	case noteRead:
@@ -376,6 +390,9 @@ func (q *QP) received(n *mem.Note) {
 	}
 	if n.Flags&flagImm != 0 {
 		c.Flags, c.Imm = WCWithImm, n.X
+	}
+	if n.Flags&flagInv != 0 {
+		c.Flags, c.Imm = WCWithInv, n.X
 	}
 	q.completeReceive(&c)
 }

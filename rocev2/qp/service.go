@@ -41,7 +41,8 @@ type service struct {
 
 var rcService = service{
 	name: "RC", transport: wire.RC, legal: rcTransitions, sendError: Err, answers: true,
-	offers: opsOf(WRWrite, WRWriteImm, WRSend, WRSendImm, WRRead, WRCompareSwap, WRFetchAdd),
+	offers: opsOf(WRWrite, WRWriteImm, WRSend, WRSendImm, WRRead, WRCompareSwap, WRFetchAdd,
+		WRSendInv, WRAtomicWrite, WRFlush, WRLocalInv, WRBindMW, WRRegMR),
 	handle: (*QP).handleRC, plan: (*QP).planRC, fault: (*QP).faultRC, timeout: (*QP).timeoutRC,
 }
 

@@ -46,6 +46,7 @@ func (r *rig) play(s qp.State, sc scene) {
 	}
 	v.recv(1, recvOff, recvLen)
 	v.recv(2, recv2Off, recvLen)
+	v.invalidKey()
 	w := qp.SendWQE{ID: requestID, SGEs: v.sge(localOff, 8), RemoteAddr: 0x5000, RKey: 9}
 	switch sc {
 	case idle:
@@ -105,7 +106,7 @@ func (x *cell) head() []byte {
 	case 0x13, 0x14:
 		return atomicETH(base+wordOff, key, uint64(added), v.word())
 	case 0x16, 0x17:
-		return be.AppendUint32(nil, key)
+		return be.AppendUint32(nil, v.fast.Key())
 	case 0x1c:
 		return append([]byte{0, 0, 0, 1}, reth(base+writeOff, key, 8)...)
 	}
@@ -185,12 +186,20 @@ func (x *cell) expectRequest() (outcome, func([]byte)) {
 	switch {
 	case opcodes[x.op].payload == full && n != x.r.mtu.Bytes(), n > x.r.mtu.Bytes():
 		return x.refused(0, qp.EventQPReqErr)
-	case x.op == 0x00 || (x.op == 0x04 || x.op == 0x05) && n > recvLen:
+	case x.op == 0x00 || (x.op == 0x04 || x.op == 0x05 || x.op == 0x17) && n > recvLen:
 		return x.refused(qp.LocLenErr, 0)
 	case x.op == 0x04:
 		return x.received(wc(1, qp.WCRecv, qp.Success), recvOff)
 	case x.op == 0x05:
 		return x.received(withImm(wc(1, qp.WCRecv, qp.Success)), recvOff)
+	case x.op == 0x17:
+		c := wc(1, qp.WCRecv, qp.Success)
+		c.Flags, c.Imm = qp.WCWithInv, x.r.victim.fast.Key()
+		return x.received(c, recvOff)
+	case x.op == 0x1c:
+		return x.accepted(answer(wire.RCReadRespOnly, firstRQ, 0x1f, 1)), nil
+	case x.op == 0x1d && n == 8:
+		return x.accepted(answer(wire.RCReadRespOnly, firstRQ, 0x1f, 1)), x.lands(writeOff)
 	case x.op == 0x0a:
 		o := x.accepted(answer(wire.RCAck, firstRQ, 0x1f, 1))
 		return o, x.lands(writeOff)
@@ -210,7 +219,7 @@ func (x *cell) expectRequest() (outcome, func([]byte)) {
 		}
 		return x.accepted(a), func(m []byte) { binary.NativeEndian.PutUint64(m[wordOff:], next) }
 	}
-	// Nothing was begun that could go on or end; reserved; not offered.
+	// Nothing was begun that could go on or end; reserved; no word.
 	return x.refused(0, qp.EventQPReqErr)
 }
 

@@ -54,6 +54,8 @@ type conn struct {
 	mem      []byte // of all three
 	model    []byte // what mem must be
 	mr, rdMR *mem.MR
+	fast     *mem.FastMR // what SENDs with invalidate may invalidate
+	pd       *mem.PD
 	peer     byte // address
 }
 
@@ -145,9 +147,13 @@ func (r *rig) newConn(n ib.QPN, peer byte) *conn {
 	c.model = bytes.Clone(c.mem)
 	pd := new(mem.PD)
 	space := mem.NewBytes(c.mem, base)
-	c.mr = r.register(pd, space, 0, readAt, mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead|mem.RemoteAtomic)
+	c.mr = r.register(pd, space, 0, readAt, mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead|mem.RemoteAtomic|mem.FlushGlobal)
 	c.rdMR = r.register(pd, space, readAt, guardAt-readAt, mem.RemoteRead)
 	var err error
+	if c.fast, err = r.port.Keys().AllocMR(pd, 1); err != nil {
+		r.t.Fatal(err)
+	}
+	c.pd = pd
 	c.QP, err = r.port.CreateQP(rocev2.QPInit{
 		PD: pd, SQ: &c.sq, RQ: &c.rq, SendCQ: &c.cq, RecvCQ: &c.cq, Number: n, SigAll: true,
 		Caps:    qp.Caps{MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
@@ -179,7 +185,7 @@ const (
 	initMask = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess
 	rtrMask  = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
 	rtsMask  = qp.AttrState | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrSQPSN | qp.AttrMaxRdAtomic
-	access   = mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic
+	access   = mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic | mem.FlushGlobal
 )
 
 // attrs are the attributes of the steps to RTS.
@@ -223,6 +229,25 @@ func (c *conn) enter(s qp.State) {
 func (c *conn) sge(off, n int) []qp.SGE {
 	return []qp.SGE{{Addr: base + uint64(off), Length: uint32(n), LKey: c.mr.Key}}
 }
+
+// invalidKey sees to a key that the peer can invalidate, and returns it.
+func (c *conn) invalidKey() uint32 {
+	c.rig.t.Helper()
+	if key := c.fast.Key(); c.valid(key) {
+		return key
+	}
+	r := mem.Registration{MR: c.fast, Key: 1, Access: mem.RemoteRead, PageList: mem.PageList{Size: 4096, Pages: [][]byte{fastPage}}}
+	if err := c.rig.port.Keys().FastRegister(&r, c.pd); err != nil {
+		c.rig.t.Fatal(err)
+	}
+	return c.fast.Key()
+}
+
+// fastPage is read and written by nobody.
+var fastPage = make([]byte, 4096)
+
+// valid reports whether key, of conn.fast, leads to memory.
+func (c *conn) valid(key uint32) bool { return c.rig.port.Keys().Find(key, c.pd, 0, 1, 0) != nil }
 
 func (c *conn) post(w qp.SendWQE) {
 	c.sq.wqes = append(c.sq.wqes, &w)
