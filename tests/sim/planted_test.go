@@ -13,8 +13,8 @@ import (
 // into a copy of the source, and the simulator has to find it.
 var planted = []struct{ name, file, from, to string }{
 	{"an ACK before the write", "qp/responder.go",
-		"	op := b.Add()\n	op.Owner, op.Note = q, note\n	op.Note.Flags |= flagEnd\n	if p.Len > 0 {",
-		"	op := b.Add()\n	op.Owner, op.Note = q, note\n	op.Note.Flags |= flagEnd\n" +
+		"	op.Note.Flags |= flags\n	if p.Len > 0 {",
+		"	op.Note.Flags |= flags\n" +
 			"	if p.AckReq && i.Place.Ends() && p.PSN%8 == 3 {\n		p.Len = 0 // acknowledged, and not written yet\n	}\n	if p.Len > 0 {"},
 	{"a duplicate WRITE is written again", "qp/respond.go",
 		"	case wire.OpSend, wire.OpWrite:\n		q.resp.ackOwed = true\n",
@@ -30,8 +30,8 @@ var planted = []struct{ name, file, from, to string }{
 	{"a READ resumed at the wrong address", "qp/requester.go",
 		"h.RKey, h.VA, h.Imm = w.RKey, w.RemoteAddr+off, w.Imm", "h.RKey, h.VA, h.Imm = w.RKey, w.RemoteAddr, w.Imm"},
 	{"a READ response put at the wrong place", "qp/ack.go",
-		"q.scatter(t, index*uint64(q.mtu), p.Len, p.Payload, &note, b)",
-		"q.scatter(t, (index&^1)*uint64(q.mtu), p.Len, p.Payload, &note, b)"},
+		"q.scatter(t.wqe.SGEs, index*uint64(q.mtu), p.Len, &p.Payload, op, b)",
+		"q.scatter(t.wqe.SGEs, (index&^1)*uint64(q.mtu), p.Len, &p.Payload, op, b)"},
 	{"a lost flush completion", "qp/complete.go",
 		"	for r.oldest != r.tail {\n		q.completeRequest(WRFlushErr)\n	}\n	for r.cur",
 		"	for r.tail-r.oldest > 1 {\n		q.completeRequest(WRFlushErr)\n	}\n	for r.oldest != r.tail {\n		r.oldest++\n		q.cfg.SQ.Retire()\n	}\n	for r.cur"},
