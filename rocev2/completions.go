@@ -41,16 +41,20 @@ func (w *Worker) detach(b *cqBurst) {
 	}
 }
 
-// complete adds a completion to its burst.
-func (w *Worker) complete(b *cqBurst, c *qp.Completion) {
-	if len(b.cs) == cap(b.cs) {
+// complete adds a completion, to be filled in, to its burst.
+func (w *Worker) complete(b *cqBurst) *qp.Completion {
+	n := len(b.cs)
+	if n == cap(b.cs) {
 		b.push()
+		n = 0
 	}
-	b.cs = append(b.cs, *c)
+	b.cs = b.cs[:n+1]
+	b.cs[n] = qp.Completion{}
 	if !b.dirty {
 		b.dirty = true
 		w.dirty = append(w.dirty, b)
 	}
+	return &b.cs[n]
 }
 
 func (b *cqBurst) push() {

@@ -70,7 +70,7 @@ func (f *fakeCore) Plan(_ clock.Time, p *qp.TxPacket, _ *mem.Batch) bool {
 	f.owed.Add(-1)
 	f.plans.Add(1)
 	p.Path = f.path
-	f.path.Emit(&p.Frame, &wire.Header{Opcode: wire.RCAck, MigReq: true, PKey: ib.PKeyDefault, DestQP: f.attr.DestQPN}, 0)
+	f.path.Emit(p.Frame, &wire.Header{Opcode: wire.RCAck, MigReq: true, PKey: ib.PKeyDefault, DestQP: f.attr.DestQPN}, 0)
 	return true
 }
 

@@ -184,8 +184,8 @@ func (q *QP) destroy() {
 }
 
 // Complete implements qp.Host.
-func (q *QP) Complete(cq qp.CompletionQueue, c *qp.Completion) {
-	q.worker.complete(cq.(*cqBurst), c)
+func (q *QP) Complete(cq qp.CompletionQueue) *qp.Completion {
+	return q.worker.complete(cq.(*cqBurst))
 }
 
 // Notify implements qp.Host.

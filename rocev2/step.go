@@ -14,11 +14,10 @@ type planned struct {
 	link  Link // that the frame is of
 }
 
-// reserved is a frame with room for a packet, not used yet.
+// reserved says for what the frame of the next planned packet is reserved.
 type reserved struct {
-	frame TxFrame
-	side  *side // nil: none is reserved
-	room  int   // as asked for
+	side *side // nil: it isn't
+	room int   // as asked for
 }
 
 // step is one round. The caller holds the token. Its work is bounded, whatever
@@ -202,7 +201,7 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 			return sent
 		}
 		slot := &w.tx[w.ntx]
-		slot.pkt.Frame, slot.pkt.Loop = w.spare.frame.Frame, s == &w.sides[sideLoop]
+		slot.pkt.Frame, slot.pkt.Loop = &slot.frame.Frame, s == &w.sides[sideLoop]
 		if !q.core.Plan(now, &slot.pkt, w.batch) {
 			w.deactivate(q)
 			q.ack.since = 0 // nothing is owed any more
@@ -213,7 +212,7 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 			return sent
 		}
 		w.spend(q, &slot.pkt, now)
-		slot.frame, slot.q, slot.link = w.spare.frame, q, s.link
+		slot.q, slot.link = q, s.link
 		w.spare.side = nil
 		w.ntx++
 		sent++
@@ -233,13 +232,13 @@ func (w *Worker) changeSide(q *QP) {
 	w.crossed = true
 }
 
-// reserve sees that a frame with room for n bytes is to be had.
+// reserve sees that the next packet has a frame with room for n bytes.
 func (w *Worker) reserve(s *side, n int) bool {
 	if w.spare.side == s && w.spare.room >= n {
 		return true
 	}
 	w.cancelSpare()
-	if !s.link.Reserve(&w.spare.frame, n) {
+	if !s.link.Reserve(&w.tx[w.ntx].frame, n) {
 		return false
 	}
 	w.spare.side, w.spare.room = s, n
@@ -248,7 +247,7 @@ func (w *Worker) reserve(s *side, n int) bool {
 
 func (w *Worker) cancelSpare() {
 	if s := w.spare.side; s != nil {
-		s.link.Cancel(&w.spare.frame)
+		s.link.Cancel(&w.tx[w.ntx].frame)
 		w.spare.side = nil
 	}
 }
@@ -264,11 +263,13 @@ func (w *Worker) dispatch() {
 			w.activate(slot.q) // it may owe a NAK now, and have had its turn
 			continue
 		}
-		slot.frame.Frame = slot.pkt.Frame
 		slot.pkt.Path.Seal(&slot.frame.Frame)
 		w.traffic.sentPkts++
 		w.traffic.sentBytes += uint64(slot.frame.Len())
 		slot.link.Send(&slot.frame)
+	}
+	if w.spare.side != nil && w.ntx > 0 {
+		w.tx[0].frame = w.tx[w.ntx].frame
 	}
 	w.ntx = 0
 }

@@ -231,8 +231,9 @@ const (
 
 // Host is the worker that runs a QP, as far as the QP knows it.
 type Host interface {
-	// Complete delivers a completion.
-	Complete(cq CompletionQueue, c *Completion)
+	// Complete returns the place of the next completion, which is zero. The QP
+	// fills it in at once.
+	Complete(cq CompletionQueue) *Completion
 	// Notify delivers an asynchronous event.
 	Notify(q *QP, e Event)
 }
@@ -268,7 +269,7 @@ type Trace func(q *QP, what string, psn ib.PSN)
 
 // TxPacket is a packet that Plan makes.
 type TxPacket struct {
-	wire.Frame
+	*wire.Frame // with FrameRoom bytes; the caller sets it for Plan
 	// Path seals the packet. Plan sets it.
 	Path *wire.Template
 	// Loop says that the frame goes to this port's own addresses. The caller

@@ -31,11 +31,11 @@ func (q *QP) completeRequest(status WCStatus) {
 	t := r.at(r.oldest)
 	w := t.wqe
 	if status != Success || q.cfg.SigAll || w.Flags&Signaled != 0 {
-		c := Completion{ID: w.ID, QPN: q.cfg.QPN, Status: status, Opcode: t.op.completion, Solicited: status != Success}
+		c := q.cfg.Host.Complete(q.cfg.SendCQ)
+		c.ID, c.QPN, c.Status, c.Opcode, c.Solicited = w.ID, q.cfg.QPN, status, t.op.completion, status != Success
 		if t.op.fetches {
 			c.ByteLen = uint32(t.length)
 		}
-		q.deliver(q.cfg.SendCQ, &c)
 		w.Completed = true
 	}
 	if t.op.send {
@@ -140,7 +140,7 @@ func (q *QP) flush() {
 	r := &q.resp
 	r.next = r.tail
 	for r.head != r.tail || q.takePosted() != nil {
-		q.completeReceive(&Completion{Status: WRFlushErr})
+		q.completeReceive(WRFlushErr)
 	}
 }
 
@@ -155,23 +155,22 @@ func (q *QP) flushSends() {
 	r.scan, r.parked = r.cur, 0
 }
 
-// completeReceive ends the oldest receive that was taken.
-func (q *QP) completeReceive(c *Completion) {
+// completeReceive ends the oldest receive that was taken, and returns its
+// completion; what is not the same for all, the caller adds.
+func (q *QP) completeReceive(status WCStatus) *Completion {
 	r := &q.resp
 	w := r.at(r.head).wqe
 	r.head++
-	c.ID, c.QPN = w.ID, q.cfg.QPN
-	if c.Status != Success {
-		c.Opcode, c.Solicited = WCRecv, true
-	}
-	q.deliver(q.cfg.RecvCQ, c)
+	c := q.cfg.Host.Complete(q.cfg.RecvCQ)
+	c.ID, c.QPN, c.Status, c.Opcode, c.Solicited = w.ID, q.cfg.QPN, status, WCRecv, status != Success
 	q.cfg.RQ.Retire(w)
+	return c
 }
 
 // failReceive ends the oldest receive with an error of its own, and the QP with it.
 func (q *QP) failReceive(status WCStatus) {
 	if q.resp.head != q.resp.tail {
-		q.completeReceive(&Completion{Status: status})
+		q.completeReceive(status)
 	}
 	q.enterErr(false)
 }
@@ -201,11 +200,4 @@ func (q *QP) takePosted() *RecvWQE {
 		return nil
 	}
 	return q.takeReceive()
-}
-
-// deliver hands a completion to the host, by way of the QP's own memory: what
-// the pointer to an interface's method shows would be allocated.
-func (q *QP) deliver(cq CompletionQueue, c *Completion) {
-	q.req.wc = *c
-	q.cfg.Host.Complete(cq, &q.req.wc)
 }

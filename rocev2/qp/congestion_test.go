@@ -63,13 +63,13 @@ func TestCongestionNotification(t *testing.T) {
 		t.Error("a CNP may wait like an acknowledgement")
 	}
 	buf := make([]byte, wire.MaxPacketLen)
-	p := TxPacket{Frame: wire.Frame{Frag: [2][]byte{buf}}}
+	p := TxPacket{Frame: &wire.Frame{Frag: [2][]byte{buf}}}
 	if !tq.Plan(tq.now, &p, tq.batch) {
 		t.Fatal("nothing is sent")
 	}
-	p.Path.Seal(&p.Frame)
+	p.Path.Seal(p.Frame)
 	var got wire.Packet
-	if v := wire.Parse(&got, &p.Frame); v != wire.Accepted {
+	if v := wire.Parse(&got, p.Frame); v != wire.Accepted {
 		t.Fatal(v)
 	}
 	if want := (wire.Header{Opcode: wire.CongestionNotify, PKey: 0xffff, BECN: true, DestQP: peerQPN}); got.Header != want {

@@ -29,7 +29,7 @@ func (tq *testQP) planBurst(between func(made int)) (sent []wire.Header) {
 		if between != nil {
 			between(n)
 		}
-		packets[n].Frag[0] = make([]byte, wire.MaxPacketLen)
+		packets[n].Frame = &wire.Frame{Frag: [2][]byte{make([]byte, wire.MaxPacketLen)}}
 		if !tq.Plan(tq.now, &packets[n], tq.batch) {
 			break
 		}
@@ -39,9 +39,9 @@ func (tq *testQP) planBurst(between func(made int)) (sent []wire.Header) {
 		if packets[i].Void {
 			continue
 		}
-		tq.Path().Seal(&packets[i].Frame)
+		tq.Path().Seal(packets[i].Frame)
 		var p wire.Packet
-		if v := wire.Parse(&p, &packets[i].Frame); v != wire.Accepted {
+		if v := wire.Parse(&p, packets[i].Frame); v != wire.Accepted {
 			tq.t.Fatalf("the QP made a packet that is %v", v)
 		}
 		sent = append(sent, p.Header)

@@ -259,7 +259,7 @@ func (z *fuzzed) planAll() {
 		}
 		n := 0
 		for ; n < burst; n++ {
-			packets[n] = TxPacket{Frame: wire.Frame{Frag: [2][]byte{make([]byte, z.FrameRoom())}}}
+			packets[n] = TxPacket{Frame: &wire.Frame{Frag: [2][]byte{make([]byte, z.FrameRoom())}}}
 			if z.batch.Free() < PlanOps || !z.Plan(z.now, &packets[n], z.batch) {
 				break
 			}
@@ -280,9 +280,9 @@ func (z *fuzzed) sent(p *TxPacket) {
 	if p.Void {
 		return
 	}
-	z.Path().Seal(&p.Frame)
+	z.Path().Seal(p.Frame)
 	var q wire.Packet
-	if v := wire.Parse(&q, &p.Frame); v != wire.Accepted {
+	if v := wire.Parse(&q, p.Frame); v != wire.Accepted {
 		z.t.Fatalf("the QP made a packet that is %v", v)
 	}
 	if testing.Verbose() {

@@ -223,7 +223,7 @@ func (e *duoEnd) postRecv(cut int) {
 func (e *duoEnd) transmit(n int, fate func() byte) (made int) {
 	packets := make([]TxPacket, n)
 	for ; made < n && e.batch.Free() >= PlanOps; made++ {
-		packets[made].Frag[0] = make([]byte, e.FrameRoom())
+		packets[made].Frame = &wire.Frame{Frag: [2][]byte{make([]byte, e.FrameRoom())}}
 		if !e.Plan(e.now, &packets[made], e.batch) {
 			break
 		}
@@ -233,7 +233,7 @@ func (e *duoEnd) transmit(n int, fate func() byte) (made int) {
 		if packets[i].Void {
 			e.t.Fatalf("a packet of good memory was void")
 		}
-		e.Path().Seal(&packets[i].Frame)
+		e.Path().Seal(packets[i].Frame)
 		e.peer.travel(packets[i].Frag[0], fate())
 	}
 	return made

@@ -92,19 +92,19 @@ type greatWire struct {
 
 // pass carries up to n packets from one QP to the other.
 func (w *greatWire) pass(from, to *testQP, n int) (passed int) {
-	var p TxPacket
+	p := TxPacket{Frame: new(wire.Frame)}
 	for ; passed < n; passed++ {
 		p.Frame.Frag[0] = w.buf[:]
 		if !from.Plan(from.now, &p, from.batch) {
 			break
 		}
 		from.batch.Run()
-		from.Path().Seal(&p.Frame)
+		from.Path().Seal(p.Frame)
 		if w.r.IntN(100_000) == 0 {
 			w.lost++
 			continue
 		}
-		if v := wire.Parse(&w.packet, &p.Frame); v != wire.Accepted {
+		if v := wire.Parse(&w.packet, p.Frame); v != wire.Accepted {
 			from.t.Fatalf("made a packet that is %v", v)
 		}
 		to.Handle(&w.packet, to.now, to.batch)

@@ -97,7 +97,7 @@ func (q *QP) invalidateRemote(n *mem.Note) bool {
 		return true
 	}
 	q.trace(err.Error(), n.PSN)
-	q.completeReceive(&Completion{Status: RemInvReqErr})
+	q.completeReceive(RemInvReqErr)
 	q.resp.epsn, q.resp.cpsn = n.PSN, n.PSN
 	q.enterErr(true) // what came before is still acknowledged
 	return false

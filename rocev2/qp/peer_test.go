@@ -85,8 +85,11 @@ func (f fakeRQ) Next() *RecvWQE {
 	return f.recvs[f.next-1]
 }
 
-func (tq *testQP) Complete(_ CompletionQueue, c *Completion) { tq.wcs = append(tq.wcs, *c) }
-func (tq *testQP) Notify(_ *QP, e Event)                     { tq.events = append(tq.events, e) }
+func (tq *testQP) Complete(CompletionQueue) *Completion {
+	tq.wcs = append(tq.wcs, Completion{})
+	return &tq.wcs[len(tq.wcs)-1]
+}
+func (tq *testQP) Notify(_ *QP, e Event) { tq.events = append(tq.events, e) }
 
 var testPath = func() *wire.Template {
 	var t wire.Template
@@ -213,16 +216,16 @@ func (tq *testQP) accepts(h wire.Header, data []byte) {
 func (tq *testQP) plan() (pkt, bool) {
 	tq.t.Helper()
 	buf := bytes.Repeat([]byte{0xa5}, wire.MaxPacketLen)
-	p := TxPacket{Frame: wire.Frame{Frag: [2][]byte{buf}}}
+	p := TxPacket{Frame: &wire.Frame{Frag: [2][]byte{buf}}}
 	for tq.Plan(tq.now, &p, tq.batch) {
 		tq.batch.Run()
 		if p.Void {
-			p.Frame = wire.Frame{Frag: [2][]byte{buf}}
+			p.Frame = &wire.Frame{Frag: [2][]byte{buf}}
 			continue
 		}
-		p.Path.Seal(&p.Frame)
+		p.Path.Seal(p.Frame)
 		var parsed wire.Packet
-		if v := wire.Parse(&parsed, &p.Frame); v != wire.Accepted {
+		if v := wire.Parse(&parsed, p.Frame); v != wire.Accepted {
 			tq.t.Fatalf("the QP made a packet that is %v", v)
 		}
 		if !parsed.MigReq || parsed.PKey != ib.PKeyDefault || parsed.DestQP != peerQPN {

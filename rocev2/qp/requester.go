@@ -19,8 +19,6 @@ import (
 // acknowledged; nxt is sent next; high has never been sent. Going back to send
 // again is setting nxt to una.
 type requester struct {
-	wc Completion // the one being delivered, see deliver
-
 	base                      ib.PSN
 	committed, una, nxt, high uint64
 
@@ -219,7 +217,7 @@ func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 // emit makes the headers of a packet.
 func (q *QP) emit(p *TxPacket, h *wire.Header, n int, path *wire.Template) {
 	p.Path, p.payload = path, [2][]byte{}
-	path.EmitTo(&p.Frame, h, n, &p.payload)
+	path.EmitTo(p.Frame, h, n, &p.payload)
 }
 
 // sending adds an op of this QP for a packet that is planned. It is filled in

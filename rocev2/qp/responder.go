@@ -382,7 +382,8 @@ func (q *QP) commitRequest(op *mem.Op) {
 
 // received completes the receive that a message has filled or consumed.
 func (q *QP) received(n *mem.Note) {
-	c := Completion{ByteLen: n.N, Opcode: WCRecv, SrcQP: q.attr.DestQPN, Solicited: n.Flags&flagSolicited != 0}
+	c := q.completeReceive(Success)
+	c.ByteLen, c.SrcQP, c.Solicited = n.N, q.attr.DestQPN, n.Flags&flagSolicited != 0
 	if n.Code == noteWrite {
 		c.Opcode = WCRecvWriteImm
 	} else {
@@ -394,7 +395,6 @@ func (q *QP) received(n *mem.Note) {
 	if n.Flags&flagInv != 0 {
 		c.Flags, c.Imm = WCWithInv, n.X
 	}
-	q.completeReceive(&c)
 }
 
 // commitReject refuses a request, once all before it is done.
@@ -414,7 +414,7 @@ func (q *QP) reject(psn ib.PSN, s wire.Syndrome, event Event) {
 	q.countNAK(s)
 	q.trace("refused", psn)
 	if r.head != r.tail && r.recvStatus != Success {
-		q.completeReceive(&Completion{Status: r.recvStatus})
+		q.completeReceive(r.recvStatus)
 	} else if event != 0 {
 		q.cfg.Host.Notify(q, event)
 	}

@@ -379,7 +379,7 @@ func TestUCSendMemoryGone(t *testing.T) {
 	var ps [5]TxPacket
 	n := 0
 	for i := range ps {
-		ps[i].Frag[0] = make([]byte, wire.MaxPacketLen)
+		ps[i].Frame = &wire.Frame{Frag: [2][]byte{make([]byte, wire.MaxPacketLen)}}
 		if tq.Plan(tq.now, &ps[i], tq.batch) {
 			n++
 		}
@@ -505,7 +505,7 @@ func TestUCDoesNotAllocate(t *testing.T) {
 	}
 	a, b := newUC(t, nil), newUC(t, nil)
 	w := &SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: a.local(0, 600)}
-	p := TxPacket{Frame: wire.Frame{Frag: [2][]byte{make([]byte, wire.MaxPacketLen)}}}
+	p := TxPacket{Frame: &wire.Frame{Frag: [2][]byte{make([]byte, wire.MaxPacketLen)}}}
 	r := &RecvWQE{ID: 1, SGEs: b.local(0, 600)}
 	var got wire.Packet
 	n := testing.AllocsPerRun(100, func() {
@@ -513,8 +513,8 @@ func TestUCDoesNotAllocate(t *testing.T) {
 		b.rq.recvs, b.rq.next, b.rq.retired = append(b.rq.recvs[:0], r), 0, 0
 		for a.Plan(a.now, &p, a.batch) {
 			a.batch.Run()
-			p.Path.Seal(&p.Frame)
-			if wire.Parse(&got, &p.Frame) != wire.Accepted {
+			p.Path.Seal(p.Frame)
+			if wire.Parse(&got, p.Frame) != wire.Accepted {
 				t.Fatal("no packet")
 			}
 			got.PSN = b.resp.epsn

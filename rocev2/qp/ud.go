@@ -251,16 +251,14 @@ func grhOf(p *wire.Packet) [2][]byte {
 
 // commitDatagram completes the receive that a datagram has filled.
 func (q *QP) commitDatagram(n *mem.Note) {
-	r := &q.resp
-	c := Completion{
-		ByteLen: n.N, Opcode: WCRecv, SrcQP: r.at(r.head).from, Flags: WCGRH, Solicited: n.Flags&flagSolicited != 0,
-	}
+	from := q.resp.at(q.resp.head).from
+	c := q.completeReceive(Success)
+	c.ByteLen, c.SrcQP, c.Flags, c.Solicited = n.N, from, WCGRH, n.Flags&flagSolicited != 0
 	if n.Flags&flagImm != 0 {
 		c.Flags |= WCWithImm
 		c.Imm = n.X
 	}
 	q.cfg.Counters.RDMARecvs++
-	q.completeReceive(&c)
 }
 
 // faultUD takes an op of a received datagram that could not be run: the memory

@@ -244,7 +244,7 @@ func TestUDLoop(t *testing.T) {
 	for _, c := range []struct{ loop, planned, elsewhere bool }{
 		{false, false, true}, {true, true, false}, {true, false, true}, {false, true, false}, {false, false, false}, {true, false, false},
 	} {
-		p := TxPacket{Frame: wire.Frame{Frag: [2][]byte{make([]byte, 1000)}}, Loop: c.loop}
+		p := TxPacket{Frame: &wire.Frame{Frag: [2][]byte{make([]byte, 1000)}}, Loop: c.loop}
 		planned := tq.Plan(tq.now, &p, tq.batch)
 		tq.batch.Run()
 		if planned != c.planned || p.Elsewhere != c.elsewhere {
