@@ -1,37 +1,16 @@
 package rocev2
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/cc"
-	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
 	"github.com/urxe/urxe/tests/conform"
 )
-
-// newDatagramQP makes a UD QP in RTS.
-func newDatagramQP(t testing.TB, p *Port) *QP {
-	t.Helper()
-	e := new(endpoint)
-	q, err := p.CreateQP(QPInit{Type: qp.UD, PD: new(mem.PD), SQ: &e.sq, RQ: &e.rq, SendCQ: &e.cq, RecvCQ: &e.cq,
-		Caps: qp.Caps{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(q.Destroy)
-	if err := errors.Join(
-		q.Modify(&qp.Attr{State: qp.Init, Port: 1, QKey: 7}, qp.AttrState|qp.AttrPKeyIndex|qp.AttrPort|qp.AttrQKey),
-		q.Modify(&qp.Attr{State: qp.RTR}, qp.AttrState),
-		q.Modify(&qp.Attr{State: qp.RTS}, qp.AttrState|qp.AttrSQPSN)); err != nil {
-		t.Fatal(err)
-	}
-	return q
-}
 
 // crowd is a Port with a connected QP, and its peer, which the test plays.
 type crowd struct {
@@ -185,7 +164,7 @@ func TestCNPsSlowDown(t *testing.T) {
 func TestCNPsForWhom(t *testing.T) {
 	conform.Row(t, "5.11/28")
 	r := newCrowd(t, Config{})
-	ud := newDatagramQP(t, r.port)
+	ud := newTyped(t, r.port, qp.UD)
 	for _, c := range []struct {
 		to   ib.QPN
 		from string

@@ -56,7 +56,7 @@ func TestEachDropHasItsCounter(t *testing.T) {
 		t.Fatal(err)
 	}
 	reset := newEndpoint(t, p.port, 1000, 4)
-	datagram := &endpoint{QP: newDatagramQP(t, p.port)}
+	datagram := newTyped(t, p.port, qp.UD)
 	send := func(q *endpoint) wire.Header {
 		return wire.Header{Opcode: wire.RCSendOnly, PKey: ib.PKeyDefault, DestQP: q.Number(), PSN: 100}
 	}
