@@ -101,3 +101,6 @@ func (p *Port) pairsOfAHs(hops map[pair]hop) {
 		hops[a.pair] = hop{}
 	}
 }
+
+// Handle returns what send work requests name a by.
+func (a *AH) Handle() *qp.AH { return &a.AH }

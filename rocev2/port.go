@@ -79,6 +79,9 @@ const (
 	changePause = 2 * time.Millisecond
 )
 
+// ErrGSIOwned is why there can't be a second QP of type GSI.
+var ErrGSIOwned = errors.New("QP1 has an owner already, and a port has one QP1")
+
 // NewPort makes a Port, and starts its workers unless it is Manual. When it
 // fails, Links and Net are still the caller's.
 func NewPort(c Config) (*Port, error) {
@@ -243,7 +246,7 @@ func (p *Port) number(q *QP, i *QPInit) error {
 	}
 	if i.Type == qp.GSI {
 		if !p.qps.Insert(gsiQPN, make(gsiQPN)) {
-			return errors.New("QP1 has an owner already: a port has one")
+			return ErrGSIOwned
 		}
 		return nil
 	}

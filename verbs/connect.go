@@ -23,18 +23,19 @@ func (e Endpoint) String() string {
 // ConnectOptions are the attributes of a connection. The zero value gives what ibv_rc_pingpong uses, with more READs and
 // atomics in flight, and no rights for the peer.
 type ConnectOptions struct {
-	GIDIndex        int    // of this side's GID, in Device.GIDs; at most 255
-	Access          Access // what the peer may do: RemoteWrite, RemoteRead, RemoteAtomic
-	PathMTU         ib.MTU // 0: 1024, or the active MTU when that is less; both sides must agree
-	MaxRdAtomic     uint8  // READs and atomics outstanding at the peer; 0: 16
-	MaxDestRdAtomic uint8  // READs and atomics that the peer may have outstanding here; 0: 16
-	MinRNRTimer     uint8  // how long a peer is asked to wait for a receive; 0: code 12, 0.64 ms
-	Timeout         uint8  // for an acknowledgement: 4.096 µs × 2^n; 0: 14, 67 ms
-	RetryCnt        uint8  // 0: 7
-	RNRRetry        uint8  // 0: 7, for ever
-	TClass          uint8  // DSCP and ECN of the packets
-	SL              uint8  // kept for Query; no packet carries it
-	FlowLabel       uint32 // 20 bits; of IPv6 packets, and what UDP source ports are made from unless it is 0
+	QKey            ib.QKey // of a UD QP, for ToInit and Start: what senders must give; a GSI QP has its own
+	GIDIndex        int     // of this side's GID, in Device.GIDs; at most 255
+	Access          Access  // what the peer may do: RemoteWrite, RemoteRead, RemoteAtomic
+	PathMTU         ib.MTU  // 0: 1024, or the active MTU when that is less; both sides must agree
+	MaxRdAtomic     uint8   // READs and atomics outstanding at the peer; 0: 16
+	MaxDestRdAtomic uint8   // READs and atomics that the peer may have outstanding here; 0: 16
+	MinRNRTimer     uint8   // how long a peer is asked to wait for a receive; 0: code 12, 0.64 ms
+	Timeout         uint8   // for an acknowledgement: 4.096 µs × 2^n; 0: 14, 67 ms
+	RetryCnt        uint8   // 0: 7
+	RNRRetry        uint8   // 0: 7, for ever
+	TClass          uint8   // DSCP and ECN of the packets
+	SL              uint8   // kept for Query; no packet carries it
+	FlowLabel       uint32  // 20 bits; of IPv6 packets, and what UDP source ports are made from unless it is 0
 }
 
 func (o *ConnectOptions) defaults(active ib.MTU) {
@@ -69,7 +70,38 @@ func (q *QP) Endpoint(gidIndex int) (Endpoint, error) {
 
 // ToInit moves the QP from RESET to INIT, where receives may be posted.
 func (q *QP) ToInit(o ConnectOptions) error {
+	switch q.init.Type {
+	case UD:
+		return q.Modify(QPAttr{State: StateInit, Port: 1, QKey: o.QKey}, AttrState|AttrPKeyIndex|AttrPort|AttrQKey)
+	case GSI:
+		return q.Modify(QPAttr{State: StateInit, QKey: ib.QKeyGSI}, AttrState|AttrPKeyIndex|AttrQKey)
+	}
 	return q.Modify(QPAttr{State: StateInit, Port: 1, Access: o.Access}, AttrState|AttrPKeyIndex|AttrPort|AttrAccess)
+}
+
+// reliableAttrs are those that only RC QPs have.
+const reliableAttrs = AttrMaxDestRdAtomic | AttrMinRNRTimer | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
+
+// connectMask returns what of a mask the QP has.
+func (q *QP) connectMask(m AttrMask) AttrMask {
+	if q.init.Type == UC {
+		m &^= reliableAttrs
+	}
+	return m
+}
+
+// Start moves a UD or GSI QP from RESET or INIT to RTS, where it sends and receives. A message may come at once: post
+// receives in INIT (ToInit) when the first must not be lost.
+func (q *QP) Start(o ConnectOptions) error {
+	if QPState(q.state.Load()) == StateReset {
+		if err := q.ToInit(o); err != nil {
+			return err
+		}
+	}
+	if err := q.Modify(QPAttr{State: StateRTR}, AttrState); err != nil {
+		return err
+	}
+	return q.Modify(QPAttr{State: StateRTS, SQPSN: ib.PSN(q.psn.Load())}, AttrState|AttrSQPSN)
 }
 
 // ToRTR moves the QP from INIT to RTR, where it answers its peer.
@@ -82,7 +114,7 @@ func (q *QP) ToRTR(peer Endpoint, o ConnectOptions) error {
 		State: StateRTR, PathMTU: o.PathMTU, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxDestRdAtomic, MinRNRTimer: o.MinRNRTimer,
 		AV: AV{DGID: peer.GID, SGIDIndex: uint8(o.GIDIndex), Port: 1, TClass: o.TClass, SL: o.SL, FlowLabel: o.FlowLabel},
-	}, AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN|AttrMaxDestRdAtomic|AttrMinRNRTimer)
+	}, q.connectMask(AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN|AttrMaxDestRdAtomic|AttrMinRNRTimer))
 }
 
 // ToRTS moves the QP from RTR to RTS, where it sends too. Its first PSN is the one that Endpoint tells.
@@ -90,10 +122,10 @@ func (q *QP) ToRTS(o ConnectOptions) error {
 	o.defaults(q.dev.engine.ActiveMTU())
 	return q.Modify(QPAttr{
 		State: StateRTS, SQPSN: ib.PSN(q.psn.Load()), Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry, MaxRdAtomic: o.MaxRdAtomic,
-	}, AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic)
+	}, q.connectMask(AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic))
 }
 
-// Connect moves the QP from RESET or INIT to RTS, connected with peer. A peer may send as soon as its own side is in
+// Connect moves an RC or UC QP from RESET or INIT to RTS, connected with peer. A peer may send as soon as its own side is in
 // RTS: post receives in INIT (ToInit) when the first message must not wait for them. Its errors are those of Modify.
 func (q *QP) Connect(peer Endpoint, o ConnectOptions) error {
 	if QPState(q.state.Load()) == StateReset {

@@ -37,6 +37,7 @@ type Device struct {
 	mrs      set[*MR]
 	cqs      set[*CQ]
 	qps      set[*QP]
+	ahs      set[*AH]
 	channels set[*CompChannel]
 }
 
@@ -52,7 +53,7 @@ func newDevice(e engine, o Options) *Device {
 	}
 	d := &Device{
 		name: o.Name, guid: o.NodeGUID, engine: e,
-		pds: set[*PD]{}, mrs: set[*MR]{}, cqs: set[*CQ]{}, qps: set[*QP]{}, channels: set[*CompChannel]{},
+		pds: set[*PD]{}, mrs: set[*MR]{}, cqs: set[*CQ]{}, qps: set[*QP]{}, ahs: set[*AH]{}, channels: set[*CompChannel]{},
 	}
 	d.events.init(eventRoom)
 	d.watchPort()
@@ -75,6 +76,7 @@ type DeviceAttr struct {
 	MaxCQE          int // completions of a CQ
 	MaxMR           int
 	MaxPD           int
+	MaxAH           int
 	MaxQPRdAtom     int // READs and atomics that a peer may have outstanding at a QP
 	MaxQPInitRdAtom int // READs and atomics that a QP may have outstanding at its peer
 	AtomicCap       AtomicCap
@@ -95,7 +97,7 @@ const (
 // limits of every device.
 var limits = DeviceAttr{
 	MaxMRSize: 1 << 46, MaxQP: 1 << 16, MaxQPWR: 1 << 15, MaxSGE: 32, MaxInline: 4096, MaxCQ: 1 << 16, MaxCQE: 1 << 22,
-	MaxMR: 1 << 19, MaxPD: 1 << 16, MaxQPRdAtom: 128, MaxQPInitRdAtom: 128, AtomicCap: AtomicGlob, PhysPortCnt: 1,
+	MaxMR: 1 << 19, MaxPD: 1 << 16, MaxAH: 1 << 16, MaxQPRdAtom: 128, MaxQPInitRdAtom: 128, AtomicCap: AtomicGlob, PhysPortCnt: 1,
 	LocalCAAckDelay: 15,
 }
 

@@ -6,7 +6,7 @@
 //
 // Names and meanings are those of ibverbs. A Device has one port. A PD groups the memory regions (MR) and queue pairs
 // (QP) that work together. A CQ takes the completions (WC) of the work requests of its QPs; a CompChannel lets a program
-// sleep until there are some. QPs are reliable connected ones.
+// sleep until there are some. QPs are of type RC, UC, UD or GSI; an AH says where a datagram of the latter two goes.
 //
 //	ibv_open_device        Open, OpenPair       ibv_create_qp      PD.CreateQP
 //	ibv_query_device       Device.Query         ibv_modify_qp      QP.Modify, QP.Connect
@@ -15,6 +15,7 @@
 //	ibv_alloc_pd           Device.AllocPD       ibv_post_recv      QP.PostRecv
 //	ibv_reg_mr             PD.RegMR             ibv_poll_cq        CQ.Poll
 //	ibv_create_cq          Device.CreateCQ      ibv_req_notify_cq  CQ.ReqNotify
+//	ibv_create_ah          PD.CreateAH          ibv_init_ah_from_wc  Device.AVFromWC
 //	ibv_create_comp_channel Device.CreateCompChannel
 //	ibv_get_cq_event       CompChannel.Wait     ibv_get_async_event  Device.Events
 //
@@ -50,5 +51,6 @@
 //
 // Calls return errors that wrap one of this package's sentinels and say on which device and QP, what, and what is
 // allowed. What goes wrong with a work request later is the Status of its WC (WC.Err makes it an error); the QP is then in
-// ERR, where everything that is posted is flushed. To use it again, take it through RESET and connect it again.
+// ERR, where everything that is posted is flushed. To use it again, take it through RESET and connect it again. A send
+// that fails takes a UC, UD or GSI QP to SQE only, where it still receives; Modify to RTS takes it back.
 package verbs

@@ -22,6 +22,7 @@ type engine interface {
 	Barrier()
 	Close() error
 	createQP(i rocev2.QPInit) (engineQP, error)
+	createAH(av AV) (engineAH, error)
 }
 
 // engineQP is a QP of an engine.
@@ -50,6 +51,14 @@ func (p portEngine) createQP(i rocev2.QPInit) (engineQP, error) {
 		return nil, err
 	}
 	return portQP{q}, nil
+}
+
+func (p portEngine) createAH(av AV) (engineAH, error) {
+	a, err := p.Port.CreateAH(av)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 type portQP struct{ *rocev2.QP }

@@ -60,6 +60,23 @@ func (e *fakeEngine) createQP(i rocev2.QPInit) (engineQP, error) {
 	return &fakeQP{engine: e, num: e.next, init: i}, nil
 }
 
+func (e *fakeEngine) createAH(av AV) (engineAH, error) {
+	if e.fail != nil {
+		return nil, e.fail
+	}
+	return &fakeAH{av: av}, nil
+}
+
+type fakeAH struct {
+	qp.AH
+	av   AV
+	gone bool
+}
+
+func (a *fakeAH) Handle() *qp.AH { return &a.AH }
+func (a *fakeAH) AV() AV         { return a.av }
+func (a *fakeAH) Destroy()       { a.gone = true }
+
 type fakeQP struct {
 	engine *fakeEngine
 	num    ib.QPN

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/urxe/urxe/rocev2/qp"
 )
@@ -81,9 +82,15 @@ func (q *QP) fillSend(k int, wr *SendWR) error {
 	if err := checkSend(wr); err != nil {
 		return err
 	}
+	if err := q.checkService(wr); err != nil {
+		return err
+	}
 	*wqe = qp.SendWQE{
 		ID: wr.ID, Opcode: wr.Opcode, Flags: wr.Flags, Imm: wr.Imm, RemoteAddr: wr.RemoteAddr, RKey: wr.RKey,
 		CompareAdd: wr.CompareAdd, Swap: wr.Swap,
+	}
+	if wr.AH != nil {
+		wqe.AH, wqe.RemoteQPN, wqe.RemoteQKey, wqe.PKeyIndex = wr.AH.engine.Handle(), wr.RemoteQPN, wr.RemoteQKey, wr.PKeyIndex
 	}
 	if wr.Flags&Inline != 0 || wr.InlineData != nil {
 		wqe.Flags |= Inline
@@ -94,7 +101,7 @@ func (q *QP) fillSend(k int, wr *SendWR) error {
 	if wqe.SGEs, total, err = q.dev.fillSGEs(sges, wr.SGEs); err != nil {
 		return err
 	}
-	return checkLength(wr.Opcode, total)
+	return q.checkLength(wr.Opcode, total)
 }
 
 // fillInline copies the payload of an inline work request into the slot.
@@ -120,7 +127,7 @@ func (q *QP) fillInline(wqe *qp.SendWQE, wr *SendWR, room []byte) error {
 		room = append(room, b...)
 	}
 	wqe.Inline = room
-	return nil
+	return q.checkLength(wr.Opcode, int64(len(room)))
 }
 
 // fillRecv checks a work request and writes it to the k-th free slot.
@@ -196,9 +203,53 @@ func checkSend(wr *SendWR) error {
 	return nil
 }
 
-// checkLength checks the length of a message.
-func checkLength(op Opcode, n int64) error {
+// checkService checks what the type of the QP asks for.
+func (q *QP) checkService(wr *SendWR) error {
+	t := q.init.Type
 	switch {
+	case !t.Offers(wr.Opcode):
+		return fmt.Errorf("%w: %v on a QP of type %v (allowed: %s)", ErrInvalid, wr.Opcode, t, offers(t))
+	case !t.Datagram() && wr.AH != nil:
+		return fmt.Errorf("%w: an AH on a QP of type %v, which has one peer (allowed: none)", ErrInvalid, t)
+	case t.Datagram():
+		return q.checkDestination(wr)
+	}
+	return nil
+}
+
+// checkDestination checks where a datagram is to go.
+func (q *QP) checkDestination(wr *SendWR) error {
+	switch {
+	case wr.AH == nil:
+		return fmt.Errorf("%w: no AH: each work request of a QP of type %v says where it goes", ErrInvalid, q.init.Type)
+	case wr.AH.pd != q.pd:
+		return fmt.Errorf("%w: the AH is of another PD than the QP", ErrInvalid)
+	case wr.AH.gone.Load():
+		return fmt.Errorf("the AH is %w", ErrClosed)
+	case !wr.RemoteQPN.Valid():
+		return fmt.Errorf("%w: remote QPN 0x%x (it has 24 bits)", ErrInvalid, uint32(wr.RemoteQPN))
+	case wr.PKeyIndex != 0:
+		return fmt.Errorf("%w: P_Key index %d: the table has one entry (allowed: 0)", ErrInvalid, wr.PKeyIndex)
+	}
+	return nil
+}
+
+// offers lists the opcodes that QPs of a type take.
+func offers(t QPType) string {
+	var names []string
+	for o := Opcode(0); o < 32; o++ {
+		if t.Offers(o) {
+			names = append(names, o.String())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkLength checks the length of a message.
+func (q *QP) checkLength(op Opcode, n int64) error {
+	switch {
+	case q.init.Type.Datagram() && n > int64(q.dev.engine.ActiveMTU().Bytes()):
+		return fmt.Errorf("%w: a datagram of %d bytes: the most is %d, the port's active MTU", ErrInvalid, n, q.dev.engine.ActiveMTU().Bytes())
 	case n > maxMessage:
 		return errTooLong(n)
 	case isAtomic(op) && n != 8:

@@ -11,15 +11,16 @@ import (
 	"github.com/urxe/urxe/rocev2/qp"
 )
 
-// QPInitAttr is what an RC QP is created with.
+// QPInitAttr is what a QP is created with.
 type QPInitAttr struct {
+	Type           QPType   // 0: RC
 	SendCQ, RecvCQ *CQ      // may be the same
 	Caps           Caps     // the zero value stands for DefaultCaps
 	SigAll         bool     // every send work request makes a completion
 	Trace          qp.Trace // told what the QP does and why, within the transport: it must not block, nor call the QP; nil: nobody
 }
 
-// QP is a reliable connected queue pair. All methods may be called by any goroutine.
+// QP is a queue pair. All methods may be called by any goroutine.
 type QP struct {
 	dev    *Device
 	pd     *PD
@@ -41,10 +42,13 @@ type QP struct {
 	errSQFull, errRQFull error // made once: who fills a queue on purpose meets them often
 }
 
-// CreateQP makes an RC QP in RESET. Its errors wrap ErrInvalid (a CQ is missing or of another device, Caps beyond
-// DeviceAttr), ErrLimit or ErrClosed.
+// CreateQP makes a QP in RESET. Its errors wrap ErrInvalid (a CQ is missing or of another device, Caps beyond DeviceAttr,
+// no such type), ErrLimit, ErrClosed, or ErrBusy for a second QP of type GSI: a port has one.
 func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 	d := p.dev
+	if i.Type == 0 {
+		i.Type = RC
+	}
 	if i.Caps == (Caps{}) {
 		i.Caps = DefaultCaps
 	}
@@ -64,6 +68,9 @@ func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 	}
 	if err := q.create(); err != nil {
 		delete(d.qps, q)
+		if errors.Is(err, rocev2.ErrGSIOwned) {
+			err = errors.Join(ErrBusy, err)
+		}
 		return nil, d.errorf("create QP: %w", err)
 	}
 	p.qps++
@@ -82,7 +89,7 @@ func (q *QP) checkParents() error {
 // create makes the QP in the engine.
 func (q *QP) create() error {
 	e, err := q.dev.engine.createQP(rocev2.QPInit{
-		PD: q.pd.pd, SQ: q.sq, RQ: q.rq, SendCQ: (*sink)(q.init.SendCQ), RecvCQ: (*sink)(q.init.RecvCQ),
+		Type: q.init.Type, PD: q.pd.pd, SQ: q.sq, RQ: q.rq, SendCQ: (*sink)(q.init.SendCQ), RecvCQ: (*sink)(q.init.RecvCQ),
 		Caps: q.init.Caps, SigAll: q.init.SigAll, OnEvent: q.event, Trace: q.init.Trace,
 	})
 	if err != nil {
@@ -101,6 +108,9 @@ func (q *QP) event(e qp.Event) {
 }
 
 func checkInit(d *Device, i *QPInitAttr) error {
+	if !i.Type.Valid() {
+		return d.errorf("create QP: %w: %v (allowed: RC, UC, UD, GSI)", ErrInvalid, i.Type)
+	}
 	for _, c := range []*CQ{i.SendCQ, i.RecvCQ} {
 		if c == nil {
 			return d.errorf("create QP: %w: SendCQ and RecvCQ must both be set", ErrInvalid)
@@ -123,6 +133,9 @@ func checkInit(d *Device, i *QPInitAttr) error {
 	}
 	return nil
 }
+
+// Type returns the type of the QP.
+func (q *QP) Type() QPType { return q.init.Type }
 
 // Number returns the QP's number.
 func (q *QP) Number() ib.QPN { return q.num }

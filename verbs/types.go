@@ -18,6 +18,17 @@ const (
 	ZeroBased    = mem.ZeroBased    // peers name the first byte of the region by address 0
 )
 
+// QPType is the transport service of a QP.
+type QPType = qp.Type
+
+// The types, numbered as ibv_qp_type. The zero value stands for RC.
+const (
+	RC  = qp.RC  // reliable connection
+	UC  = qp.UC  // unreliable connection: SEND and WRITE; what is lost is lost
+	UD  = qp.UD  // unreliable datagram: SEND of one packet to anyone
+	GSI = qp.GSI // QP1 of the port, for management datagrams: UD with the Q_Key 0x80010000
+)
+
 // QPState is the state of a QP.
 type QPState = qp.State
 
@@ -47,6 +58,7 @@ const (
 	AttrAccess          = qp.AttrAccess
 	AttrPKeyIndex       = qp.AttrPKeyIndex
 	AttrPort            = qp.AttrPort
+	AttrQKey            = qp.AttrQKey
 	AttrAV              = qp.AttrAV
 	AttrPathMTU         = qp.AttrPathMTU
 	AttrTimeout         = qp.AttrTimeout
@@ -125,6 +137,7 @@ type WCFlags = qp.WCFlags
 
 // The flags, numbered as ibv_wc_flags.
 const (
+	WCGRH     = qp.WCGRH     // the first GRHLen bytes of the receive are of the datagram's header
 	WCWithImm = qp.WCWithImm // WC.Imm is valid
 	WCWithInv = qp.WCWithInv // WC.Imm is the key that the peer invalidated
 )
@@ -132,7 +145,7 @@ const (
 // WC is a work completion. When Status isn't Success, only ID, Status and QPN are valid.
 type WC struct {
 	ID        uint64 // of the work request
-	ByteLen   uint32 // bytes received or read
+	ByteLen   uint32 // bytes received or read; of a datagram, with the GRHLen before its payload
 	Imm       uint32 // with WCWithImm, immediate data in host order; with WCWithInv, the key that the peer invalidated
 	QPN       ib.QPN // of this side's QP
 	SrcQP     ib.QPN // of the sender
@@ -177,6 +190,12 @@ type SendWR struct {
 	RKey       uint32 // of a WRITE, READ or atomic
 	CompareAdd uint64 // OpCompareSwap: the value compared with; OpFetchAdd: the value added
 	Swap       uint64 // OpCompareSwap: the value stored when the comparison holds
+
+	// Of UD and GSI QPs.
+	AH         *AH     // where to; of the QP's PD
+	RemoteQPN  ib.QPN  // to whom there
+	RemoteQKey ib.QKey // that of the QP there; with the top bit set, this QP's own is sent
+	PKeyIndex  uint16  // of GSI: the index of the P_Key
 }
 
 // RecvWR is a receive work request.
