@@ -3,12 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/urxe/urxe/cmd/urxe/internal/pingpong"
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/verbs"
 )
 
 func newPingpong() *cobra.Command {
@@ -18,17 +21,25 @@ func newPingpong() *cobra.Command {
 		Args:  noArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newPingpongRC())
+	for _, t := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD} {
+		c.AddCommand(newPingpongOf(t))
+	}
 	return c
 }
 
-func newPingpongRC() *cobra.Command {
-	var f pingpongFlags
+// services says what the pingpongs go over.
+var services = map[verbs.QPType]string{
+	verbs.RC: "a reliable connection", verbs.UC: "an unreliable connection, so that a lost message ends it", verbs.UD: "datagrams, so that a lost message ends it",
+}
+
+func newPingpongOf(t verbs.QPType) *cobra.Command {
+	f := pingpongFlags{Options: pingpong.Options{Type: t}}
+	name := strings.ToLower(t.String())
 	c := &cobra.Command{
-		Use:   "rc [flags] [HOST]",
-		Short: "What ibv_rc_pingpong does; with HOST as its client, else as its server",
-		Long: `What ibv_rc_pingpong does, over a reliable connection: with HOST as its client, else as its server. The peer may be
-ibv_rc_pingpong on a machine with RDMA (give it a GID index, -g), or urxe. Options have the same letters and names.`,
+		Use:   name + " [flags] [HOST]",
+		Short: fmt.Sprintf("What ibv_%s_pingpong does; with HOST as its client, else as its server", name),
+		Long: fmt.Sprintf(`What ibv_%[1]s_pingpong does, over %s: with HOST as its client, else as its server. The peer may be
+ibv_%[1]s_pingpong on a machine with RDMA (give it a GID index, -g), or urxe. Options have the same letters and names.`, name, services[t]),
 		Args: nArgs(0, 1, "at most one host"),
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
@@ -36,7 +47,7 @@ ibv_rc_pingpong on a machine with RDMA (give it a GID index, -g), or urxe. Optio
 	return c
 }
 
-// pingpongFlags are the options of ibv_rc_pingpong.
+// pingpongFlags are the options of ibv_*_pingpong.
 type pingpongFlags struct {
 	pingpong.Options
 	device              string
@@ -50,19 +61,30 @@ func (f *pingpongFlags) register(c *cobra.Command) {
 	p.IntVarP(&f.Port, "port", "p", 18515, "TCP port to listen on or connect to")
 	p.StringVarP(&f.device, "ib-dev", "d", "", "network interface to open (default: the first that is up)")
 	p.IntVarP(&f.IBPort, "ib-port", "i", 1, "port of the device")
-	p.IntVarP(&f.Size, "size", "s", 4096, "bytes of a message")
-	p.IntVarP(&f.mtu, "mtu", "m", 1024, "path MTU: 256, 512, 1024, 2048 or 4096")
+	if f.Type == verbs.UD {
+		p.IntVarP(&f.Size, "size", "s", 2048, "bytes of a message")
+	} else {
+		p.IntVarP(&f.Size, "size", "s", 4096, "bytes of a message")
+		p.IntVarP(&f.mtu, "mtu", "m", 1024, "path MTU: 256, 512, 1024, 2048 or 4096")
+	}
 	p.IntVarP(&f.RxDepth, "rx-depth", "r", 500, "receives to post at a time")
 	p.IntVarP(&f.Iters, "iters", "n", 1000, "exchanges")
 	p.Uint8VarP(&f.SL, "sl", "l", 0, "service level, 0 to 15 (no RoCEv2 packet carries it)")
 	p.BoolVarP(&f.Events, "events", "e", false, "sleep on completion events instead of polling")
 	p.IntVarP(&f.GID, "gid-idx", "g", -1, "index of the local GID (default: the first of the peer's kind)")
 	p.Lookup("gid-idx").DefValue = "0" // so that help doesn't show -1
+	p.BoolVarP(&f.Check, "chk", "c", false, "validate the received buffer")
+	if f.Type == verbs.RC {
+		f.registerRC(p)
+	}
+}
+
+// registerRC has the options that only ibv_rc_pingpong has.
+func (f *pingpongFlags) registerRC(p *pflag.FlagSet) {
 	p.BoolVarP(&f.odp, "odp", "o", false, "use on-demand paging (all memory of this device is paged on demand)")
 	p.BoolVarP(&f.iodp, "iodp", "O", false, "use implicit on-demand paging (not supported)")
 	p.BoolVarP(&f.prefetch, "prefetch", "P", false, "prefetch the on-demand-paging region (it is touched at registration)")
 	p.BoolVarP(&f.ts, "ts", "t", false, "get completions with timestamps (not supported)")
-	p.BoolVarP(&f.Check, "chk", "c", false, "validate the received buffer")
 	p.BoolVarP(&f.dm, "dm", "j", false, "use device memory (not supported)")
 	p.BoolVarP(&f.newSend, "new_send", "N", false, "use the new post-send API (there is one API; the same)")
 }
@@ -86,8 +108,10 @@ func (f *pingpongFlags) run(c *cobra.Command, args []string) error {
 
 // check checks and translates the values.
 func (f *pingpongFlags) check() (err error) {
-	if f.MTU, err = ib.MTUFromBytes(f.mtu); err != nil {
-		return err
+	if f.Type != verbs.UD {
+		if f.MTU, err = ib.MTUFromBytes(f.mtu); err != nil {
+			return err
+		}
 	}
 	for _, v := range []struct {
 		name          string

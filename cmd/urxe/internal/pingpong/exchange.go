@@ -13,7 +13,7 @@ import (
 	"github.com/urxe/urxe/verbs"
 )
 
-// The exchange of ibv_rc_pingpong, over TCP: the client sends a message of 52 bytes, text and a zero byte, with its LID,
+// The exchange of ibv_*_pingpong, over TCP: the client sends a message of 52 bytes, text and a zero byte, with its LID,
 // QPN, PSN and GID; the server connects its QP and answers with its own; the client says "done" and a zero byte.
 const (
 	messageLen = len("0000:000000:000000:00000000000000000000000000000000") + 1

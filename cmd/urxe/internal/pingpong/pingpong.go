@@ -1,6 +1,6 @@
-// Package pingpong is the RC ping-pong of ibv_rc_pingpong: the same exchange
-// of addresses, the same traffic and the same output, so that either may be
-// the other's peer.
+// Package pingpong is the ping-pong of ibv_rc_pingpong, ibv_uc_pingpong and
+// ibv_ud_pingpong: the same exchange of addresses, the same traffic and the same
+// output, so that either may be the other's peer.
 package pingpong
 
 import (
@@ -16,14 +16,15 @@ import (
 	"github.com/urxe/urxe/verbs"
 )
 
-// Options are those of ibv_rc_pingpong.
+// Options are those of ibv_*_pingpong.
 type Options struct {
-	Host    string // of the server; empty: be the server
-	Port    int    // TCP
+	Type    verbs.QPType // RC, UC or UD
+	Host    string       // of the server; empty: be the server
+	Port    int          // TCP
 	IBPort  int
-	Size    int // bytes of a message
-	MTU     ib.MTU
-	RxDepth int // receives to post at a time
+	Size    int    // bytes of a message
+	MTU     ib.MTU // of the path; not of UD
+	RxDepth int    // receives to post at a time
 	Iters   int
 	SL      uint8
 	Events  bool // sleep on completions
@@ -36,10 +37,13 @@ func Run(ctx context.Context, d *verbs.Device, o Options, out io.Writer) error {
 	if o.IBPort != 1 {
 		return fmt.Errorf("IB port %d: device %s has port 1 only", o.IBPort, d.Name())
 	}
-	if err := rig.CheckMTU(d, o.MTU); err != nil {
+	if err := checkSize(d, &o); err != nil {
 		return err
 	}
 	g := &game{o: o, dev: d, out: out}
+	if o.Type == verbs.UD {
+		g.at = verbs.GRHLen
+	}
 	if err := g.prepare(); err != nil {
 		return err
 	}
@@ -48,6 +52,18 @@ func Run(ctx context.Context, d *verbs.Device, o Options, out io.Writer) error {
 	}
 	return g.play(ctx)
 }
+
+// checkSize says whether the interface has room for the packets.
+func checkSize(d *verbs.Device, o *Options) error {
+	active := d.QueryPort().ActiveMTU.Bytes()
+	if o.Type == verbs.UD && o.Size > active {
+		return fmt.Errorf("messages of %d bytes: a datagram of %s has at most %d: choose a smaller size (-s)", o.Size, d.Name(), active)
+	}
+	return rig.CheckMTU(d, o.MTU)
+}
+
+// qkey is that of the UD QPs of ibv_ud_pingpong.
+const qkey = 0x11111111
 
 // Work request ids, as bits: what a side waits for before it sends again.
 const (
@@ -58,10 +74,13 @@ const (
 type game struct {
 	o    Options
 	dev  *verbs.Device
+	pd   *verbs.PD
 	out  io.Writer
-	buf  []byte
+	buf  []byte // of a message; UD has room for the GRH before it
+	at   int    // where the message begins
 	mr   *verbs.MR
 	qp   *verbs.QP
+	send verbs.SendWR
 	done rig.Completions
 
 	posted     int // receives
@@ -73,13 +92,12 @@ type game struct {
 
 // prepare makes the QP and posts receives.
 func (g *game) prepare() (err error) {
-	pd, err := g.dev.AllocPD()
-	if err != nil {
+	if g.pd, err = g.dev.AllocPD(); err != nil {
 		return err
 	}
-	g.buf = make([]byte, max(g.o.Size, 1))
+	g.buf = make([]byte, max(g.at+g.o.Size, 1))
 	g.fill()
-	if g.mr, err = pd.RegMR(g.buf, verbs.LocalWrite); err != nil {
+	if g.mr, err = g.pd.RegMR(g.buf, verbs.LocalWrite); err != nil {
 		return err
 	}
 	var ch *verbs.CompChannel
@@ -91,14 +109,15 @@ func (g *game) prepare() (err error) {
 	if g.done.CQ, err = g.dev.CreateCQ(g.o.RxDepth+1, ch); err != nil {
 		return err
 	}
-	g.qp, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: g.done.CQ, RecvCQ: g.done.CQ, Caps: verbs.Caps{
+	g.qp, err = g.pd.CreateQP(verbs.QPInitAttr{Type: g.o.Type, SendCQ: g.done.CQ, RecvCQ: g.done.CQ, Caps: verbs.Caps{
 		MaxSendWR: 1, MaxRecvWR: g.o.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
 		return err
 	}
-	if err := g.qp.ToInit(verbs.ConnectOptions{}); err != nil {
+	if err := g.qp.ToInit(verbs.ConnectOptions{QKey: qkey}); err != nil {
 		return err
 	}
+	g.send = verbs.SendWR{ID: sendWR, Opcode: verbs.OpSend, Flags: verbs.Signaled, SGEs: []verbs.SGE{g.mr.SGE(g.at, g.o.Size)}}
 	return g.postRecv()
 }
 
@@ -107,13 +126,14 @@ const pageSize = 4096
 
 // fill makes the messages' contents: those of the client and of the server differ, but for the bytes that are validated.
 func (g *game) fill() {
-	for i := range g.buf {
-		g.buf[i] = 0x7b
+	msg := g.buf[g.at:]
+	for i := range msg {
+		msg[i] = 0x7b
 		if g.o.Host == "" {
-			g.buf[i]++
+			msg[i]++
 		}
 		if g.o.Check && g.o.Host != "" && i%pageSize == 0 {
-			g.buf[i] = 0
+			msg[i] = 0
 		}
 	}
 }
@@ -121,7 +141,7 @@ func (g *game) fill() {
 // postRecv fills the receive queue.
 func (g *game) postRecv() error {
 	for ; g.posted < g.o.RxDepth; g.posted++ {
-		if _, err := g.qp.PostRecv(verbs.RecvWR{ID: recvWR, SGEs: []verbs.SGE{g.mr.SGE(0, g.o.Size)}}); err != nil {
+		if _, err := g.qp.PostRecv(verbs.RecvWR{ID: recvWR, SGEs: []verbs.SGE{g.mr.SGE(0, g.at+g.o.Size)}}); err != nil {
 			return err
 		}
 	}
@@ -129,7 +149,7 @@ func (g *game) postRecv() error {
 }
 
 func (g *game) postSend() error {
-	_, err := g.qp.PostSend(verbs.SendWR{ID: sendWR, Opcode: verbs.OpSend, Flags: verbs.Signaled, SGEs: []verbs.SGE{g.mr.SGE(0, g.o.Size)}})
+	_, err := g.qp.PostSend(g.send)
 	g.pending = recvWR | sendWR
 	return err
 }
@@ -209,11 +229,24 @@ func peerGID(c net.Conn) ib.GID {
 func (g *game) connect(remote verbs.Endpoint) error {
 	fmt.Fprintf(g.out, "  remote address: %v\n", remote)
 	if remote.GID.IsZero() {
-		return fmt.Errorf("the peer told no GID, which RoCE needs: give it one, ibv_rc_pingpong -g INDEX")
+		return fmt.Errorf("the peer told no GID, which RoCE needs: give it one, ibv_*_pingpong -g INDEX")
+	}
+	if g.o.Type == verbs.UD {
+		return g.start(remote)
 	}
 	return g.qp.Connect(remote, verbs.ConnectOptions{
 		GIDIndex: g.gid, PathMTU: g.o.MTU, SL: g.o.SL, MaxRdAtomic: 1, MaxDestRdAtomic: 1,
 	})
+}
+
+// start readies a datagram QP to talk to a peer.
+func (g *game) start(remote verbs.Endpoint) (err error) {
+	if err := g.qp.Start(verbs.ConnectOptions{}); err != nil {
+		return err
+	}
+	g.send.RemoteQPN, g.send.RemoteQKey = remote.QPN, qkey
+	g.send.AH, err = g.pd.CreateAH(verbs.AV{DGID: remote.GID, SGIDIndex: uint8(g.gid), SL: g.o.SL})
+	return err
 }
 
 // play exchanges the messages. The client sends first.
@@ -273,8 +306,8 @@ func (g *game) validate() error {
 		return nil
 	}
 	for i := 0; i < g.o.Size; i += pageSize {
-		if g.buf[i] != 0 {
-			return fmt.Errorf("invalid data in page %d: 0x%02x", i/pageSize, g.buf[i])
+		if b := g.buf[g.at+i]; b != 0 {
+			return fmt.Errorf("invalid data in page %d: 0x%02x", i/pageSize, b)
 		}
 	}
 	return nil

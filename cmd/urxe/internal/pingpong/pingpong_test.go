@@ -86,21 +86,31 @@ func TestGames(t *testing.T) {
 		"few receives":    func(o *Options) { o.RxDepth = 2 },
 		"one exchange":    func(o *Options) { o.Iters = 1 },
 	} {
-		t.Run(name, func(t *testing.T) {
-			o := base
-			change(&o)
-			server, client := play(t, o)
-			gid := "::ffff:192.0.2."
-			if o.GID == 0 {
-				gid = "fe80::ff:fe00:"
-			}
-			for i, out := range []string{server, client} {
-				m := output.FindStringSubmatch(out)
-				if m == nil || !strings.HasPrefix(m[1], gid) || !strings.HasPrefix(m[2], gid) || m[1] == m[2] {
-					t.Errorf("side %d printed\n%s", i, out)
+		for _, typ := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD} {
+			t.Run(typ.String()+", "+name, func(t *testing.T) {
+				o := base
+				change(&o)
+				if o.Type = typ; typ == verbs.UD {
+					o.MTU, o.Size = 0, min(o.Size, 4096)
 				}
-			}
-		})
+				checkGame(t, o)
+			})
+		}
+	}
+}
+
+// checkGame plays and looks at what was printed.
+func checkGame(t *testing.T, o Options) {
+	server, client := play(t, o)
+	gid := "::ffff:192.0.2."
+	if o.GID == 0 {
+		gid = "fe80::ff:fe00:"
+	}
+	for i, out := range []string{server, client} {
+		m := output.FindStringSubmatch(out)
+		if m == nil || !strings.HasPrefix(m[1], gid) || !strings.HasPrefix(m[2], gid) || m[1] == m[2] {
+			t.Errorf("side %d printed\n%s", i, out)
+		}
 	}
 }
 
@@ -145,6 +155,7 @@ func TestClientErrors(t *testing.T) {
 		"mem0 has port 1 only":                                      func(o *Options) { o.IBPort = 2 },
 		"mem0 has room for 1024: raise its interface's MTU to 4180": func(o *Options) { o.MTU = ib.MTU4096 },
 		"no GID at index 5 (the table":                              func(o *Options) { o.GID = 5 },
+		"a datagram of mem0 has at most 1024":                       func(o *Options) { o.Type, o.Size = verbs.UD, 2048 },
 	} {
 		o := o
 		change(&o)
