@@ -2,6 +2,7 @@ package sm
 
 import (
 	"bytes"
+	"hash/maphash"
 	"slices"
 
 	"github.com/urxe/urxe/ib"
@@ -187,17 +188,30 @@ func (m *Manager) switchOf(p *port) int32 {
 	return topo.None
 }
 
-// samePort reports whether a Set would change nothing.
+// samePort reports whether a Set would change nothing: the port is so, or was
+// told already and has stayed as it answered. Not every port takes everything:
+// those of ibsim keep no M_Key, no lease and no SubnetTimeOut.
 func (m *Manager) samePort(p *port, want mad.PortInfo) bool {
 	if want.PortState() != ib.PortNop || want.ClientReregister() {
 		return false
 	}
-	w := slices.Clone(want)
-	w.SetPortState(p.info.PortState())
-	w.SetPortPhysicalState(p.info.PortPhysicalState())
-	w.SetLinkDownDefaultState(p.info.LinkDownDefaultState())
-	w.SetClientReregister(p.info.ClientReregister())
-	return bytes.Equal(w, p.info)
+	asked, is := digest(want), digest(p.info)
+	return asked == is || p.took == setting{asked, is}
+}
+
+// setting is a Set of PortInfo and its answer, by their digests.
+type setting struct{ asked, answered uint64 }
+
+var digestSeed = maphash.MakeSeed()
+
+// digest stands for a PortInfo without what changes by itself, or is an order.
+func digest(info mad.PortInfo) uint64 {
+	i := mad.PortInfo(append(make([]byte, 0, mad.SMPDataSize), info...))
+	i.SetPortState(0)
+	i.SetPortPhysicalState(0)
+	i.SetLinkDownDefaultState(0)
+	i.SetClientReregister(false)
+	return maphash.Bytes(digestSeed, i)
 }
 
 // didPort takes what a port says it has now.
@@ -208,6 +222,7 @@ func (m *Manager) didPort(r *request, a mad.MAD) {
 	p, want := r.port, mad.PortInfo(r.data)
 	p.info = append(p.info[:0], a.Data()...)
 	p.learnKey()
+	p.took = setting{digest(want), digest(p.info)}
 	if s := want.PortState(); s != ib.PortNop && p.info.PortState() < s {
 		if p.info.PortState() == ib.PortDown {
 			m.changed = true
@@ -251,7 +266,11 @@ func (m *Manager) activatePort(p *port) {
 	want.SetLinkDownDefaultState(2)
 	want.SetMKey(m.cfg.MKey)
 	want.SetClientReregister(false)
-	m.set(p.n, mad.AttrPortInfo, p.modifier(), want, p, (*Manager).didPort)
+	asked := p.took.asked // what it was told stands
+	m.set(p.n, mad.AttrPortInfo, p.modifier(), want, p, func(m *Manager, r *request, a mad.MAD) {
+		m.didPort(r, a)
+		r.port.took.asked = asked
+	})
 }
 
 // ordered returns the managed nodes in the order of their routes' lengths.

@@ -32,7 +32,8 @@ type port struct {
 	guid ib.GUID      // of an end port that packets came in by; 0 until then
 	info mad.PortInfo // nil until read
 	peer *port
-	key  uint64 // its M_Key, as far as known
+	key  uint64  // its M_Key, as far as known
+	took setting // what came of the last Set of its PortInfo
 
 	probing bool // NodeInfo behind it is under way
 	dead    bool // the link is up, and nobody answers there
