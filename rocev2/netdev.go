@@ -22,7 +22,7 @@ type NetdevOptions struct {
 	Spin time.Duration // see Config
 
 	NoCongestionControl bool      // see Config
-	Congestion          cc.Params // see Config
+	Congestion          cc.Params // see Config; the line's rate is the link's when it isn't given
 }
 
 // OpenNetdev opens a network interface, of the calling thread's network
@@ -57,6 +57,9 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 	}
 	if o.Name == "" {
 		o.Name = ifname
+	}
+	if o.Congestion.LineRate == 0 {
+		o.Congestion.LineRate = cc.Rate(d.xdp.Info().Speed) * cc.Mbps
 	}
 	p, err := NewPort(Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin,
 		NoCongestionControl: o.NoCongestionControl, Congestion: o.Congestion})

@@ -15,6 +15,7 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/internal/control"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/rocev2/cc"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
 	"github.com/urxe/urxe/xdp"
@@ -352,4 +353,25 @@ func TestUnknownNeighbourParks(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, &x.cq, 1)
+}
+
+// The rate that a connection comes back to is the link's.
+func TestLineRateOfTheLink(t *testing.T) {
+	_, ports := openEnds(t, nettest.Config{})
+	if got := ports[0].congestion.LineRate; got != 10*cc.Gbps { // what veth says
+		t.Errorf("line rate %d b/s, want 10 Gb/s", got)
+	}
+	p := nettest.New(t, nettest.Config{})
+	if err := p.Ends[0].NS.Do(func() error {
+		port, err := OpenNetdev(p.Ends[0].Name, NetdevOptions{Congestion: cc.Params{LineRate: 3 * cc.Gbps}})
+		if err != nil {
+			return err
+		}
+		if port.congestion.LineRate != 3*cc.Gbps {
+			t.Errorf("line rate %d b/s, want the one given", port.congestion.LineRate)
+		}
+		return port.Close()
+	}); err != nil {
+		t.Fatal(err)
+	}
 }

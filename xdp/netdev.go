@@ -13,6 +13,7 @@ type device struct {
 	index    int
 	mtu      int
 	rx, tx   int // queues in use
+	speed    int // Mb/s; 0: the driver doesn't know
 	slots    int // queues allocated: attaching a program may put more to use
 	progID   uint32
 	attached bool // an XDP program is
@@ -24,7 +25,7 @@ func findDevice(ifname string) (*device, error) {
 		return nil, fmt.Errorf("find the interface: %w", err)
 	}
 	a := link.Attrs()
-	d := &device{name: a.Name, index: a.Index, mtu: a.MTU, rx: a.NumRxQueues, tx: a.NumTxQueues}
+	d := &device{name: a.Name, index: a.Index, mtu: a.MTU, speed: ethtoolSpeed(a.Name), rx: a.NumRxQueues, tx: a.NumTxQueues}
 	if a.Xdp != nil && a.Xdp.Attached {
 		d.attached, d.progID = true, a.Xdp.ProgId
 	}

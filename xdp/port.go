@@ -29,6 +29,7 @@ type Info struct {
 	Interface   string
 	Index       int
 	MTU         int // when opened
+	Speed       int // of the link, when opened, in Mb/s; 0: the driver doesn't know
 	Mode        Mode
 	ZeroCopy    bool
 	MultiBuffer bool // packets over 3840 bytes arrive
@@ -188,7 +189,7 @@ func (p *Port) openSockets(o Options, r rung) error {
 
 func (p *Port) describe(o Options, r rung) Info {
 	return Info{
-		Interface: p.dev.name, Index: p.dev.index, MTU: p.dev.mtu,
+		Interface: p.dev.name, Index: p.dev.index, MTU: p.dev.mtu, Speed: p.dev.speed,
 		Mode: r.mode, ZeroCopy: r.zerocopy, MultiBuffer: r.sg,
 		Queues: len(p.sockets), TXQueues: min(len(p.sockets), p.dev.tx),
 		ProgramID: p.prog.id, RxFrames: o.RxFrames, TxFrames: o.TxFrames,

@@ -81,20 +81,48 @@ type channels struct {
 
 // ethtoolChannels asks the driver of ifname for its queue counts.
 func ethtoolChannels(ifname string) (ch channels, err error) {
+	ch.Cmd = unix.ETHTOOL_GCHANNELS
+	err = ethtool(ifname, unsafe.Pointer(&ch))
+	return ch, err
+}
+
+// linkSettings is struct ethtool_cmd, whose speed is in two halves.
+type linkSettings struct {
+	Cmd, Supported, Advertising uint32
+	Speed                       uint16
+	_                           [6]uint8
+	_, _                        uint32
+	SpeedHi                     uint16
+	_                           [2]uint8
+	_                           [3]uint32
+}
+
+// ethtoolSpeed asks the driver of ifname for the speed of its link in Mb/s. It is
+// 0 when the driver doesn't know.
+func ethtoolSpeed(ifname string) int {
+	s := linkSettings{Cmd: unix.ETHTOOL_GSET}
+	if err := ethtool(ifname, unsafe.Pointer(&s)); err != nil {
+		return 0
+	}
+	speed := int32(uint32(s.SpeedHi)<<16 | uint32(s.Speed))
+	return int(max(0, speed)) // -1: a link that is down, or none
+}
+
+// ethtool has the kernel answer the ethtool command at data.
+func ethtool(ifname string, data unsafe.Pointer) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return ch, err
+		return err
 	}
 	defer unix.Close(fd)
-	ch.Cmd = unix.ETHTOOL_GCHANNELS
 	var req struct {
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer
 		_    [16]byte // struct ifreq is longer than the pointer
 	}
 	copy(req.name[:len(req.name)-1], ifname)
-	req.data = unsafe.Pointer(&ch)
+	req.data = data
 	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
-	runtime.KeepAlive(&ch)
-	return ch, errnoOf(e)
+	runtime.KeepAlive(data)
+	return errnoOf(e)
 }

@@ -47,7 +47,7 @@ func TestInfo(t *testing.T) {
 	l := newLab(t, nettest.Config{MTU: 4200, Queues: 2}, xdp.Options{Logf: func(f string, a ...any) { logged = append(logged, fmt.Sprintf(f, a...)) }})
 	l.needMultiBuffer()
 	info := l.ports[0].Info()
-	if info.Interface != "veth0" || info.MTU != 4200 || info.Queues != 2 || info.TXQueues != 2 || info.ZeroCopy || !info.MultiBuffer ||
+	if info.Interface != "veth0" || info.MTU != 4200 || info.Speed != 10_000 || info.Queues != 2 || info.TXQueues != 2 || info.ZeroCopy || !info.MultiBuffer ||
 		info.Mode != xdp.ModeDriver || info.ProgramID == 0 || len(l.ports[0].Sockets()) != 2 {
 		t.Errorf("%+v", info)
 	}
