@@ -80,3 +80,21 @@ func TestCongestionNotification(t *testing.T) {
 	tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(0), AckReq: true}, nil)
 	tq.wantQuiet()
 }
+
+// An unreliable connection has a rate, too, and tells its peer of congestion.
+func TestPaceOfUC(t *testing.T) {
+	tq := newUC(t, nil)
+	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 300)})
+	tq.wantPacket(wire.Header{Opcode: wire.UCSendFirst, PSN: psnL(0)}, tq.mem[:256])
+	tq.Pace(tq.now.Add(time.Millisecond))
+	tq.wantQuiet()
+	tq.Congested()
+	p := TxPacket{Frame: &wire.Frame{Frag: [2][]byte{make([]byte, wire.MaxPacketLen)}}}
+	if !tq.Plan(tq.now, &p, tq.batch) || wire.Opcode(p.Frame.Frag[0][p.Path.HeaderLen(wire.CongestionNotify)-16-wire.BTHLen]) != wire.CongestionNotify {
+		t.Error("no CNP")
+	}
+	tq.wantQuiet()
+	tq.sleep(time.Millisecond)
+	tq.wantPacket(wire.Header{Opcode: wire.UCSendLast, PSN: psnL(1)}, tq.mem[256:300])
+	tq.wantWC(Completion{ID: 1})
+}
