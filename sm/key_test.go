@@ -205,3 +205,26 @@ func TestPartEnforceNeedsRoom(t *testing.T) {
 		t.Error("the others are not enforced, or the report does not say why one is not")
 	}
 }
+
+// TestRival: two that are master at a time, since the lower one does not see the
+// other's key, are told of.
+func TestRival(t *testing.T) {
+	f := load(t, "ft32")
+	p := pair{newBed(t, f, "h0", Config{Priority: 5}), newBed(t, f, "h9", Config{Priority: 3})}
+	p.a.m.Start(p.a.now)
+	p.run(time.Second)
+	p.b.m.Start(p.b.now)
+	p.run(5 * time.Second)
+	p.b.m.state, p.b.m.phase = mad.SMMaster, idle
+	p.a.m.Sweep(p.a.now)
+	p.run(5 * time.Second)
+	n := 0
+	for _, e := range p.a.events {
+		if e.Code == "6050" {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("the other master is told of %d times", n)
+	}
+}

@@ -50,6 +50,7 @@ type Manager struct {
 	asking     bool           // they have been asked who they are
 	handedTo   *other         // who took over from us in this sweep
 	skip       ib.GUID        // who did not take over
+	rival      ib.GUID        // another master that was told of
 	masterless bool           // the master is gone: those who stand by do not count until we have looked
 	askSoon    bool           // look again soon at who else is a subnet manager
 

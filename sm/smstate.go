@@ -77,6 +77,7 @@ func (m *Manager) outranked(now clock.Time) bool {
 			m.askSoon = true
 		case !m.above(o): // another master that is below us, and will see us
 			m.askSoon = true
+			m.tellRival(o)
 		default:
 			m.handOver(o)
 			return true
@@ -84,6 +85,16 @@ func (m *Manager) outranked(now clock.Time) bool {
 	}
 	m.masterless = false
 	return false
+}
+
+// tellRival names another master, once. It yields as soon as it has found us,
+// unless it has another SM_Key, or another M_Key and so cannot see ours.
+func (m *Manager) tellRival(o other) {
+	if m.rival == o.guid {
+		return
+	}
+	m.rival = o.guid
+	m.errorf("6050", "state", "%s is master too, with priority %d; it should yield: are sm_key and m_key the same there?", o.p.name(), o.priority)
 }
 
 // handOver makes a subnet manager master that is above us (IBA 14.4.1.2). One

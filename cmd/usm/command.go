@@ -53,11 +53,18 @@ var flags = []flag{
 	{"node_name_map", "", "node_name_map_name", "file with names for nodes", ""},
 }
 
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%q: usm takes options only", args[0])}
+	}
+	return nil
+}
+
 func newCommand() *cobra.Command {
 	o := daemon.Options{CacheDir: "/var/cache/opensm"}
 	c := &cobra.Command{
 		Use: "usm [options]", Short: "a subnet manager for InfiniBand", Long: long,
-		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
+		SilenceErrors: true, SilenceUsage: true, Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return start(c, &o) },
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })

@@ -221,6 +221,15 @@ func (o *Options) Read(r io.Reader, name string) (warnings []string, err error) 
 	return warnings, errors.Join(err, s.Err())
 }
 
+// Set takes one option as a line of the file would have it.
+func (o *Options) Set(line string) (warning string, err error) {
+	key, value := split(line)
+	if warning, err = o.set(key, value); err != nil {
+		err = fmt.Errorf("%s %w", key, err)
+	}
+	return warning, err
+}
+
 // split takes a line apart; comments and empty lines have no key.
 func split(line string) (key, value string) {
 	line = strings.TrimSpace(line)

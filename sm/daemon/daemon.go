@@ -76,6 +76,9 @@ func (d *daemon) prepare() (err error) {
 		return err
 	}
 	local, err := d.port.Local()
+	if err == nil {
+		err = d.o.at(local)
+	}
 	if err != nil {
 		return errors.Join(err, d.port.Close())
 	}

@@ -4,6 +4,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,6 +46,15 @@ func (o *Options) open() (mad.Port, error) {
 	default:
 		return nil, fmt.Errorf("transport %q: want umad, ibsim or fabric:FILE", o.Transport)
 	}
+}
+
+// at checks that a port is the one whose GUID was asked for: in the simulator,
+// SIM_HOST chooses it.
+func (o *Options) at(local mad.Local) error {
+	if o.GUID != 0 && o.GUID != local.GUID {
+		return fmt.Errorf("the port at %s has GUID 0x%016x, not 0x%016x (guid): in a simulated fabric SIM_HOST names the node to be at", local.Device, uint64(local.GUID), uint64(o.GUID))
+	}
+	return nil
 }
 
 // openFabric makes the fabric of a netfile and attaches to it: at the port with
@@ -150,9 +160,13 @@ func (o *Options) reload() (warnings []string, err error) {
 
 // Apply takes options that were given on the command line.
 func (o *Options) Apply(lines []string) error {
-	w, err := o.Read(strings.NewReader(strings.Join(lines, "\n")), "command line")
-	if err == nil && len(w) > 0 {
-		err = fmt.Errorf("%s", w[0])
+	var errs []error
+	for _, l := range lines {
+		w, err := o.Set(l)
+		if err == nil && w != "" {
+			err = errors.New(w)
+		}
+		errs = append(errs, err)
 	}
-	return err
+	return errors.Join(errs...)
 }
