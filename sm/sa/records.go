@@ -63,6 +63,7 @@ func portInfoRecords(q *query) mad.Status {
 		r.SetEndportLID(lidOf(f, int32(i)))
 		r.SetPortNum(f.Ports[i].Num)
 		copy(r.PortInfo(), info)
+		r.PortInfo().SetMKey(0) // IBA 15.2.5.3: only for who may know it.
 		q.add(r)
 	}
 	return q.done()

@@ -216,6 +216,30 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// TestMKeyIsSecret: no query shows the M_Key, or tells whether a guess is right.
+func TestMKeyIsSecret(t *testing.T) {
+	var s Server
+	snap := snapshot(t, topotest.KFat(4), 0)
+	for _, i := range snap.PortInfo {
+		if i != nil {
+			i.SetMKey(0x1234567890abcdef)
+		}
+	}
+	s.SetSnapshot(snap)
+	_, d := ask(t, &s, query1(mad.MethodGetTable, mad.AttrPortInfoRecord))
+	if len(d) == 0 || bytes.Contains(d, []byte{0x12, 0x34, 0x56, 0x78, 0x90, 0xab, 0xcd, 0xef}) {
+		t.Errorf("%d bytes of PortInfoRecords show the M_Key", len(d))
+	}
+	q := query1(mad.MethodGetTable, mad.AttrPortInfoRecord, func(d []byte) string {
+		mad.PortInfoRecord(d).PortInfo().SetMKey(0x1234567890abcdef)
+		return "MKey"
+	})
+	q.MAD().SetTID(1 << 20)
+	if _, d := ask(t, &s, q); len(d) != 0 {
+		t.Errorf("%d bytes of ports with the M_Key that was guessed", len(d))
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	var s Server
 	status := func(m mad.Method, a mad.AttributeID) mad.Status {
