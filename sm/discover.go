@@ -171,6 +171,7 @@ func (m *Manager) connect(a, b *port, path []byte) bool {
 	a.disconnect()
 	b.disconnect()
 	a.peer, b.peer = b, a
+	a.n.seen, b.n.seen = m.now, m.now
 	a.dead, b.dead = false, false
 	m.changed = true
 	return true

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/sm/route"
 )
 
@@ -19,10 +20,11 @@ type node struct {
 	ports []port // from 0
 	lft   lftCopy
 
-	gone   bool   // not reached by this sweep
-	silent string // why it is given up; empty while it answers
-	asked  bool   // what it is has been asked for
-	order  int    // in which it was found
+	gone   bool       // not reached by this sweep
+	silent string     // why it is given up; empty while it answers
+	asked  bool       // what it is has been asked for
+	order  int        // in which it was found
+	seen   clock.Time // when a way to it was last found by reroute
 }
 
 // port is a port as its answers describe it.

@@ -113,9 +113,13 @@ func (m *Manager) reroute(now clock.Time) {
 	path := map[*node][]byte{}
 	m.ways(func(n *node, by *port) {
 		path[n] = extend(path, by)
-		n.path = path[n]
+		n.path, n.seen = path[n], now
 	})
 }
+
+// cutOff reports whether the last look for ways found none to n. While all is
+// found anew that means nothing.
+func (m *Manager) cutOff(n *node) bool { return !m.heavy && m.rerouted > 0 && n.seen < m.rerouted }
 
 func extend(path map[*node][]byte, by *port) []byte {
 	if by == nil {

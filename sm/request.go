@@ -240,13 +240,8 @@ func (m *Manager) answered(p *mad.Packet, now clock.Time) {
 	r := m.line.end(p.Key(), p.Err == nil, now)
 	switch {
 	case r == nil: // of a sweep that was broken off
-	case p.Err != nil && r.tries <= m.tries(r):
-		m.goAround(r, now)
-		m.line.again = append(m.line.again, r)
-	case p.Err != nil && r.data != nil && r.attr == mad.AttrPortInfo && m.phase != discovering:
-		m.fail(r, "does not answer a Set: it is gone, or has another M_Key", now)
 	case p.Err != nil:
-		m.fail(r, "does not answer", now)
+		m.lostOne(r, now)
 	case a.Attribute() != r.attr || a.Class() != mad.ClassSubnDirect:
 		m.fail(r, "answered something else: "+a.String(), now)
 	case a.Status() == mad.StatusBusy && r.tries <= m.tries(r):
@@ -258,6 +253,20 @@ func (m *Manager) answered(p *mad.Packet, now clock.Time) {
 		r.done(m, r, a)
 	}
 	m.settle(now)
+}
+
+// lostOne asks again when there was no answer, by another way if need be, or
+// gives up.
+func (m *Manager) lostOne(r *request, now clock.Time) {
+	m.goAround(r, now)
+	switch {
+	case r.tries <= m.tries(r):
+		m.line.again = append(m.line.again, r)
+	case r.data != nil && r.attr == mad.AttrPortInfo && m.phase != discovering:
+		m.fail(r, "does not answer a Set: it is gone, or has another M_Key", now)
+	default:
+		m.fail(r, "does not answer", now)
+	}
 }
 
 // goAround looks for another way after the second loss in a row: one is bad
@@ -275,11 +284,13 @@ func (m *Manager) goAround(r *request, now clock.Time) {
 
 // tries is how often a request is sent again. Who never answered gets fewer:
 // most often nobody is there. So does a node whose neighbour has just reported a
-// change, which may be why there is no answer.
+// change, which may be why there is no answer, and one that no link leads to any more.
 func (m *Manager) tries(r *request) int {
 	switch {
 	case r.n == nil:
 		return max(1, m.cfg.Retries*3/4)
+	case r.tries > 1 && m.cutOff(r.n):
+		return 1
 	case len(m.reporters) > 0 && m.phase != discovering && m.besideReporter(r.n):
 		return 1
 	}

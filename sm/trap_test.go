@@ -251,3 +251,31 @@ func TestLocalChanges(t *testing.T) {
 		t.Errorf("%d packets sent for three local changes", n)
 	}
 }
+
+// TestCutOffSwitch: a switch whose links go one after the other has told of it
+// itself, and is not waited for once its neighbours have.
+func TestCutOffSwitch(t *testing.T) {
+	f := load(t, "kfat8")
+	b := newBed(t, f, "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	n := f.Node("edge3_1")
+	for round := range 3 {
+		for p := 1; p <= n.NumPorts(); p++ {
+			if err := n.Unlink(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.run(700 * time.Millisecond)
+		if _, there := b.snap.ByGUID[n.GUID()]; there {
+			t.Errorf("round %d: still there after 0.7 s", round)
+		}
+		for p := 1; p <= n.NumPorts(); p++ {
+			if err := n.Relink(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.run(5 * time.Second)
+		b.up()
+	}
+}
