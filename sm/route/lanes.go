@@ -28,23 +28,35 @@ type laner struct {
 	g    *topo.Graph
 	cdg  *cdg
 	left [][2]int32
+	tree []bool // by link: turns between these are kept free in every lane; may be nil
+}
+
+func newLaner(t *Tables) *laner {
+	l := &laner{t: t, g: t.Graph, cdg: newCDG(t.Graph)}
+	l.pairs()
+	return l
 }
 
 // assignLanes returns the number of pairs that did not fit. base, which may be
 // nil, is what the first lane begins with.
 func assignLanes(t *Tables, lanes int, base *cdg) int {
-	l := &laner{t: t, g: t.Graph, cdg: newCDG(t.Graph)}
-	l.pairs()
-	for lane := 0; lane < lanes && len(l.left) > 0; lane++ {
+	l := newLaner(t)
+	l.pack(lanes, base, true)
+	return len(l.left)
+}
+
+// pack fills the lanes one after the other. With hasty it stops when it sees
+// that they will not do.
+func (l *laner) pack(lanes int, base *cdg, hasty bool) {
+	for lane := 0; lane < lanes && !(hasty && len(l.left) == 0); lane++ {
 		before := len(l.left)
 		l.begin(uint8(lane), base)
 		l.fill(uint8(lane), func(a, b int32) bool { return true })
 		// Later lanes hardly ever take more than earlier ones did.
-		if took := before - len(l.left); len(l.left) > took*(lanes-lane-1) {
-			break
+		if took := before - len(l.left); hasty && len(l.left) > took*(lanes-lane-1) {
+			return
 		}
 	}
-	return len(l.left)
 }
 
 // pairs lists all pairs of switches that anything passes between.
@@ -63,12 +75,26 @@ func (l *laner) pairs() {
 func (l *laner) begin(lane uint8, base *cdg) {
 	if lane == 0 && base != nil {
 		l.cdg.ord = append(l.cdg.ord, base.ord[0])
+		l.reserve(lane)
 		l.fill(lane, func(a, b int32) bool { return l.within(base, a, b) && l.within(base, b, a) })
 		return
 	}
 	o := l.bestOrientation()
 	l.cdg.addLane(o)
+	l.reserve(lane)
 	l.fill(lane, func(a, b int32) bool { return l.legal(o, a, b) && l.legal(o, b, a) })
+}
+
+// reserve takes the turns of the tree into an empty lane.
+func (l *laner) reserve(lane uint8) {
+	for e := range l.tree {
+		t := l.g.To[e]
+		for f := l.g.First[t]; l.tree[e] && f < l.g.First[t+1]; f++ {
+			if l.tree[f] && f != l.g.Rev[e] {
+				l.cdg.add(lane, int32(e), f)
+			}
+		}
+	}
 }
 
 // fill puts those pairs left that try allows into a lane, if they fit.

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/urxe/urxe/ib"
@@ -17,20 +18,21 @@ type plan struct {
 // taken only if it keeps to the orientation, if there is one, and if its turns
 // close no cycle with those of all other paths.
 type planner struct {
-	t      *Tables
-	old    [][]uint8 // tables before
-	home   [][]uint8 // tables to go back to
-	g      *topo.Graph
-	o      *orientation // nil when the routing is by lanes
-	b      *balancer
-	d      *dag
-	turns  *cdg  // of all paths
-	filled int32 // the switch that d is filled for
-	hit    []bool
-	late   []bool    // by LID: not among hit, and in other lanes than before
-	ports  [][]uint8 // by LID: its plan's ports, nil when it has none
-	lent   bool      // t's lanes may be written
-	astray []bool    // by LID: home and old may differ
+	t       *Tables
+	lanes   int       // that may be used
+	old     [][]uint8 // tables before
+	home    [][]uint8 // tables to go back to
+	g       *topo.Graph
+	o       *orientation // nil when the routing is by lanes
+	b       *balancer
+	d       *dag
+	turns   *cdg      // of all paths
+	filled  int32     // the switch that d is filled for
+	moved   []bool    // by LID: some of its paths are in other lanes than before
+	ports   [][]uint8 // by LID: its plan's ports, nil when it has none
+	lent    bool      // t's lanes may be written
+	astray  []bool    // by LID: home and old may differ
+	changes []change  // of lanes
 
 	refused map[turn]bool // turns that would close a cycle
 
@@ -42,15 +44,17 @@ type planner struct {
 	tried []bool // by switch: looked at in this round
 }
 
-func newPlanner(r *repairer) planner {
-	n := r.g.Switches()
+// newPlanner returns a planner that enters lanes into t and reads old and home.
+func newPlanner(t *Tables, old, home [][]uint8) planner {
+	g := t.Graph
+	n, lids := g.Switches(), int(g.MaxLID)+1
 	p := planner{
-		t: r.t, old: r.old.LFT, home: r.home.lft, g: r.g, b: newBalancer(r.g), d: newDAG(r.g), filled: topo.None,
-		hit: r.hit, astray: r.astray, refused: map[turn]bool{}, late: make([]bool, len(r.hit)), ports: make([][]uint8, len(r.hit)),
+		t: t, lanes: t.Lanes, old: old, home: home, g: g, b: newBalancer(g), d: newDAG(g), filled: topo.None,
+		moved: make([]bool, lids), ports: make([][]uint8, lids), refused: map[turn]bool{},
 		found: make([]bool, n), falls: make([]bool, n), tried: make([]bool, n),
 	}
-	if r.t.Rank != nil {
-		p.o = newOrientation(r.g, r.t.Rank)
+	if t.Rank != nil {
+		p.o = newOrientation(g, t.Rank)
 	}
 	return p
 }
@@ -85,19 +89,13 @@ func (p *planner) undo(n int) {
 	p.turns.undoTo(n)
 }
 
-// plans makes an empty plan for each LID marked at a switch that is there.
-func (p *planner) plans() (plans []*plan) {
-	n := p.g.Switches()
-	for sw := range int32(n) {
-		if p.g.Away(sw) {
-			continue
-		}
-		for _, i := range p.g.At(sw) {
-			if d := p.g.Dests[i]; p.hit[d.LID] {
-				plan := newPlan(d, n)
-				p.ports[d.LID] = plan.port
-				plans = append(plans, plan)
-			}
+// plans makes an empty plan for each LID at a switch that want is true of.
+func (p *planner) plans(sw int32, want func(ib.LID) bool) (plans []*plan) {
+	for _, i := range p.g.At(sw) {
+		if d := p.g.Dests[i]; want(d.LID) {
+			plan := newPlan(d, p.g.Switches())
+			p.ports[d.LID] = plan.port
+			plans = append(plans, plan)
 		}
 	}
 	return plans
@@ -144,7 +142,7 @@ func (p *planner) stay(of *plan) {
 	}
 }
 
-// find plans the ways that are missing, and counts all.
+// find plans the ways that are missing.
 func (p *planner) find(of *plan) {
 	if len(p.order) == 0 || p.plan.dest != of.dest {
 		p.open(of)
@@ -154,7 +152,15 @@ func (p *planner) find(of *plan) {
 		p.nearest()
 		p.anyWay()
 	}
-	p.b.addTree(p.order, p.b.pick, of.dest, 1)
+}
+
+// tally adds the paths of a plan to the loads, or takes them off.
+func (p *planner) tally(of *plan, sign int64) {
+	if len(p.order) == 0 || p.plan.dest != of.dest {
+		p.open(of)
+		p.walkPlan()
+	}
+	p.b.addTree(p.order, p.b.pick, of.dest, sign)
 }
 
 // walkAll lets each switch without a way follow its table to one that has.
@@ -216,6 +222,9 @@ func (p *planner) grant(e int32) bool {
 	s, dest := p.g.From[e], p.plan.dest
 	if used(p.g, s, dest) {
 		lane := p.t.Lane(s, dest.Switch)
+		if lane == noLane {
+			return false
+		}
 		for at := e; ; {
 			next := p.b.pick[p.g.To[at]]
 			if next == topo.None {
@@ -231,8 +240,8 @@ func (p *planner) grant(e int32) bool {
 	return true
 }
 
-// nearest gives switches without a way the best of the shortest ones.
-func (p *planner) nearest() {
+// fill fills the dag for the plan in hand.
+func (p *planner) fill() {
 	if dst := p.plan.dest.Switch; p.filled != dst {
 		p.filled = dst
 		if p.o != nil {
@@ -241,6 +250,11 @@ func (p *planner) nearest() {
 			p.d.minimal(p.g, dst)
 		}
 	}
+}
+
+// nearest gives switches without a way the best of the shortest ones.
+func (p *planner) nearest() {
+	p.fill()
 	for _, s := range p.d.order {
 		if p.found[s] {
 			continue
@@ -250,7 +264,7 @@ func (p *planner) nearest() {
 			e = p.cheapest(p.d.links(s))
 		}
 		if e == topo.None {
-			e = p.relane(s, p.d.links(s))
+			e = p.relane(s, p.byCost(s))
 		}
 		if e != topo.None {
 			p.join(s, e)
@@ -291,6 +305,23 @@ func (p *planner) cheapest(links []int32) int32 {
 	return topo.None
 }
 
+// byCost lists the shortest ways from s, the one that it had first and then the
+// cheapest first.
+func (p *planner) byCost(s int32) []int32 {
+	links := slices.Clone(p.d.links(s))
+	had := p.g.Link(s, entry(p.home[s], p.plan.dest.LID))
+	slices.SortFunc(links, func(a, b int32) int {
+		switch had {
+		case a:
+			return -1
+		case b:
+			return 1
+		}
+		return cmp.Compare(p.b.cost[p.g.To[a]]+p.b.toll(a), p.b.cost[p.g.To[b]]+p.b.toll(b))
+	})
+	return links
+}
+
 // anyWay routes the switches left over any link whose turns close no cycle:
 // where an orientation leaves something out, or lanes allow no shortest way.
 func (p *planner) anyWay() {
@@ -300,13 +331,26 @@ func (p *planner) anyWay() {
 			if p.found[s] {
 				continue
 			}
-			for e := p.g.First[s]; e < p.g.First[s+1]; e++ {
-				if p.found[p.g.To[e]] && p.grant(e) {
-					p.join(s, e)
-					more = true
-					break
-				}
+			if e := p.anyLink(s); e != topo.None {
+				p.join(s, e)
+				more = true
 			}
 		}
 	}
+}
+
+// anyLink plans a link of s to a switch with a way, in its lane or in another.
+func (p *planner) anyLink(s int32) int32 {
+	var links []int32
+	for e := p.g.First[s]; e < p.g.First[s+1]; e++ {
+		if p.found[p.g.To[e]] {
+			links = append(links, e)
+		}
+	}
+	for _, e := range links {
+		if p.grant(e) {
+			return e
+		}
+	}
+	return p.relane(s, links)
 }

@@ -7,20 +7,27 @@ import (
 	"github.com/urxe/urxe/sm/topo"
 )
 
+// noLane is the lane of a pair of switches that has none yet.
+const noLane = 0xff
+
 // relane plans one of some links for switch s, and moves all traffic between
 // the switch and the destination's, both ways, to another lane in use, where
 // that closes no cycle. It returns the link, or topo.None. What was granted in
 // the old lane stays so until the end: that is strict, and saves the search.
 func (p *planner) relane(s int32, links []int32) int32 {
+	if p.t.lane == nil {
+		return topo.None
+	}
 	dst := p.plan.dest.Switch
 	now := p.t.Lane(s, dst)
-	for lane := range uint8(p.t.Lanes) {
+	for lane := range uint8(p.lanes) {
 		if lane == now {
 			continue
 		}
 		for _, e := range links {
 			if p.found[p.g.To[e]] && p.moves(s, e, lane) {
 				p.lend()
+				p.changes = append(p.changes, change{s, dst, now})
 				p.t.setLane(s, dst, lane)
 				p.note(s)
 				p.note(dst)
@@ -29,6 +36,21 @@ func (p *planner) relane(s int32, links []int32) int32 {
 		}
 	}
 	return topo.None
+}
+
+// change is a pair of switches and the lane that it had.
+type change struct {
+	a, b int32
+	lane uint8
+}
+
+// takeBack undoes changes of lanes but the first n.
+func (p *planner) takeBack(n int) {
+	for i := len(p.changes) - 1; i >= n; i-- {
+		c := p.changes[i]
+		p.t.putLane(c.a, c.b, c.lane)
+	}
+	p.changes = p.changes[:n]
 }
 
 // moves plans link e for s if all traffic of the pair fits a lane then.
@@ -80,11 +102,9 @@ func (p *planner) lend() {
 	}
 }
 
-// note marks the LIDs at a switch, whose paths are in other lanes than before.
+// note marks the LIDs at a switch.
 func (p *planner) note(s int32) {
 	for _, i := range p.g.At(s) {
-		if lid := p.g.Dests[i].LID; !p.hit[lid] {
-			p.late[lid] = true
-		}
+		p.moved[p.g.Dests[i].LID] = true
 	}
 }

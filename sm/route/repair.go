@@ -50,11 +50,12 @@ func Repair(old *Result, f *topo.Fabric) (*Result, error) {
 	frozen := r.frozen()
 	r.state.Remove(r.hit)
 	r.reroute()
+	late := make([]bool, len(r.hit))
 	for lid := range r.hit {
-		r.late[lid] = r.late[lid] || frozen[lid]
-		r.hit[lid] = r.hit[lid] || r.late[lid]
+		late[lid] = !r.hit[lid] && (frozen[lid] || r.moved[lid])
+		r.hit[lid] = r.hit[lid] || late[lid]
 	}
-	r.state.Remove(r.late)
+	r.state.Remove(late)
 	r.settleHome()
 	res := r.result()
 	if err := res.Report.Err(); err != nil {
@@ -113,7 +114,8 @@ func newRepairer(old *Result, g *topo.Graph) *repairer {
 		hit: make([]bool, max(int(g.MaxLID), int(old.Graph.MaxLID))+1), astray: old.astray,
 	}
 	r.extend()
-	r.planner = newPlanner(r)
+	r.planner = newPlanner(r.t, r.old.LFT, r.home.lft)
+	r.planner.astray = r.astray
 	return r
 }
 
@@ -237,15 +239,22 @@ func (r *repairer) reroute() {
 		r.b.load[e] = r.state.Load(r.g.From[e], r.g.Port[e]) * hostFlow
 	}
 	r.turns = cdgOf(r.state, r.g, r.t.Lanes, r.o)
-	plans := r.plans()
+	var plans []*plan
+	for sw := range int32(r.g.Switches()) {
+		if !r.g.Away(sw) {
+			plans = append(plans, r.plans(sw, func(l ib.LID) bool { return r.hit[l] })...)
+		}
+	}
 	for _, p := range plans {
 		if r.stay(p); r.o != nil { // no LID's ways are in another's way home
 			r.find(p)
+			r.tally(p, 1)
 		}
 	}
 	for _, p := range plans {
 		if r.o == nil {
 			r.find(p)
+			r.tally(p, 1)
 		}
 	}
 	for _, p := range plans {

@@ -104,24 +104,63 @@ func TestQuality(t *testing.T) {
 	}
 }
 
-// TestFewLanes: tori in as many lanes as there are, even one.
+// TestFewLanes: any subnet in as many lanes as there are, even one, and never
+// worse than in one. OpenSM 3.3.23 on the same: dfsssp does not fit 6x6x6 into 8
+// lanes; ring of 64: 2112, random: 657.
 func TestFewLanes(t *testing.T) {
+	random, sparse := topotest.Random(100, 6, 2, 3), topotest.Random(120, 4, 2, 5)
 	for _, c := range []struct {
 		name    string
 		net     *topotest.Net
 		lanes   int
 		busiest int64
 	}{
-		{"4x4x4", netfile(t, "torus4x4x4"), 1, 200}, {"4x4x4", netfile(t, "torus4x4x4"), 4, 150},
-		{"5x5x5", topotest.Torus(5, 5, 5, 1), 8, 110}, {"8x8", topotest.Torus(8, 8, 1, 2), 8, 370},
+		{"4x4x4", netfile(t, "torus4x4x4"), 1, 128}, {"4x4x4", netfile(t, "torus4x4x4"), 4, 128},
+		{"5x5x5", topotest.Torus(5, 5, 5, 1), 8, 75}, {"8x8", topotest.Torus(8, 8, 1, 2), 8, 288},
+		{"6x6x6", topotest.Torus(6, 6, 6, 2), 8, 720}, {"6x6x6", topotest.Torus(6, 6, 6, 2), 1, 1296},
+		{"8x8x8", topotest.Torus(8, 8, 8, 1), 8, 576}, {"ring of 64", topotest.Ring(64, 2), 8, 2112}, {"ring of 64", topotest.Ring(64, 2), 1, 1 << 20},
+		{"random", random, 8, 657}, {"random", random, 4, 900}, {"random", random, 2, 1 << 20}, {"random", random, 1, 1 << 20},
+		{"sparse random", sparse, 8, 1 << 20}, {"sparse random", sparse, 4, 1 << 20},
+		{"dragonfly", topotest.Dragonfly(9, 8, 4), 8, 1024}, {"dragonfly", topotest.Dragonfly(9, 8, 4), 2, 1 << 20}, {"dragonfly", topotest.Dragonfly(9, 8, 4), 1, 1 << 20},
 	} {
-		r, err := Compute(c.net.Graph(), nil, Options{Lanes: c.lanes})
+		g := c.net.Graph()
+		one, err := updn(g, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s in %d lanes: %v %v", c.name, c.lanes, r.Report, r.Notes)
-		if !r.Report.OK() || r.Lanes > c.lanes || r.Report.MaxLoad > c.busiest {
-			t.Errorf("%s: busiest link %d in %d of %d lanes: want at most %d", c.name, r.Report.MaxLoad, r.Lanes, c.lanes, c.busiest)
+		start, limit := time.Now(), min(c.busiest, Check(one).MaxLoad)
+		r, err := Compute(g, []string{"nue"}, Options{Lanes: c.lanes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s in %d lanes, %v: %v %v", c.name, c.lanes, time.Since(start), r.Report, r.Notes)
+		if !r.Report.OK() || r.Engine != "nue" || r.Lanes > c.lanes || r.Report.MaxLoad > limit {
+			t.Errorf("%s: busiest link %d in %d of %d lanes: want at most %d", c.name, r.Report.MaxLoad, r.Lanes, c.lanes, limit)
+		}
+	}
+}
+
+// TestGrids: what is a product of rings and rows, and what is not.
+func TestGrids(t *testing.T) {
+	cut := topotest.Torus(5, 5, 1, 1)
+	cut.Unlink("sw0_0_0", 1)
+	for _, c := range []struct {
+		name string
+		net  *topotest.Net
+		want string // sizes, rings marked
+	}{
+		{"ring", topotest.Ring(5, 1), "5o"}, {"torus", topotest.Torus(3, 5, 1, 1), "3o 5o"}, {"hypercube", topotest.Torus(4, 4, 1, 1), "2 2 2 2"},
+		{"torus and one ring of four", topotest.Torus(4, 6, 1, 1), "2 2 6o"}, {"damaged", cut, ""},
+		{"tree", topotest.FatTree2(4, 3, 1, 1), ""}, {"random", topotest.Random(30, 4, 1, 1), ""}, {"one switch", topotest.Ring(1, 2), ""},
+	} {
+		var dims []string
+		if gr := findGrid(c.net.Graph()); gr != nil {
+			for _, d := range gr.dims {
+				dims = append(dims, fmt.Sprint(d.size)+map[bool]string{true: "o"}[d.ring])
+			}
+		}
+		if slices.Sort(dims); strings.Join(dims, " ") != c.want {
+			t.Errorf("%s: dimensions %q, want %q", c.name, dims, c.want)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package route
 
 import (
+	"slices"
+
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/sm/topo"
 )
@@ -50,6 +52,16 @@ func newTables(engine string, g *topo.Graph) *Tables {
 	return t
 }
 
+// clone returns tables that may be changed, without lanes.
+func (t *Tables) clone() *Tables {
+	c := *t
+	c.LFT, c.lane, c.Lanes, c.Notes = make([][]uint8, len(t.LFT)), nil, 1, slices.Clone(t.Notes)
+	for s := range c.LFT {
+		c.LFT[s] = slices.Clone(t.LFT[s])
+	}
+	return &c
+}
+
 // tableSize is the number of entries in whole blocks up to a LID.
 func tableSize(max ib.LID) int { return (int(max)/BlockSize + 1) * BlockSize }
 
@@ -69,8 +81,13 @@ func (t *Tables) setLane(a, b int32, lane uint8) {
 		}
 		t.lane = make([]uint8, n*n)
 	}
-	t.lane[int(a)*n+int(b)], t.lane[int(b)*n+int(a)] = lane, lane
+	t.putLane(a, b, lane)
 	t.Lanes = max(t.Lanes, int(lane)+1)
+}
+
+func (t *Tables) putLane(a, b int32, lane uint8) {
+	n := t.Graph.Switches()
+	t.lane[int(a)*n+int(b)], t.lane[int(b)*n+int(a)] = lane, lane
 }
 
 // Next returns the link by which a LID leaves a switch, or topo.None when it

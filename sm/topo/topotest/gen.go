@@ -185,6 +185,32 @@ func Torus(x, y, z, hosts int) *Net {
 	return n
 }
 
+// Dragonfly is groups of switches, all linked to each other within a group, and
+// each group to each other one by one cable.
+func Dragonfly(groups, switches, hosts int) *Net {
+	n := &Net{}
+	name := func(g, s int) string { return fmt.Sprintf("sw%d_%d", g, s) }
+	for g := range groups {
+		for s := range switches {
+			n.add(name(g, s), true, switches+hosts+groups)
+		}
+		for s := range switches {
+			for o := range s {
+				n.link(name(g, s), name(g, o), 0, 0)
+			}
+			for range hosts {
+				n.host(name(g, s))
+			}
+		}
+	}
+	for a := range groups {
+		for b := range a {
+			n.link(name(a, b%switches), name(b, (a-1)%switches), 0, 0)
+		}
+	}
+	return n
+}
+
 // Random is a connected random network: a random tree, then links between
 // random pairs up to the mean degree. Up to 2*hosts hosts are at each switch.
 func Random(switches, degree, hosts int, seed uint64) *Net {
