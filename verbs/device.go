@@ -8,6 +8,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/xdp"
 )
 
@@ -35,6 +36,7 @@ type Device struct {
 	closed   bool
 	pds      set[*PD]
 	mrs      set[*MR]
+	mws      set[*MW]
 	cqs      set[*CQ]
 	qps      set[*QP]
 	ahs      set[*AH]
@@ -55,6 +57,7 @@ func newDevice(e engine, o Options) *Device {
 		name: o.Name, guid: o.NodeGUID, engine: e,
 		pds: set[*PD]{}, mrs: set[*MR]{}, cqs: set[*CQ]{}, qps: set[*QP]{}, ahs: set[*AH]{}, channels: set[*CompChannel]{},
 	}
+	d.mws = set[*MW]{}
 	d.events.init(eventRoom)
 	d.watchPort()
 	return d
@@ -75,6 +78,8 @@ type DeviceAttr struct {
 	MaxCQ           int
 	MaxCQE          int // completions of a CQ
 	MaxMR           int
+	MaxMW           int
+	MaxFastRegPages int // pages of a region that work requests register
 	MaxPD           int
 	MaxAH           int
 	MaxQPRdAtom     int // READs and atomics that a peer may have outstanding at a QP
@@ -98,7 +103,7 @@ const (
 var limits = DeviceAttr{
 	MaxMRSize: 1 << 46, MaxQP: 1 << 16, MaxQPWR: 1 << 15, MaxSGE: 32, MaxInline: 4096, MaxCQ: 1 << 16, MaxCQE: 1 << 22,
 	MaxMR: 1 << 19, MaxPD: 1 << 16, MaxAH: 1 << 16, MaxQPRdAtom: 128, MaxQPInitRdAtom: 128, AtomicCap: AtomicGlob, PhysPortCnt: 1,
-	LocalCAAckDelay: 15,
+	LocalCAAckDelay: 15, MaxMW: 1 << 19, MaxFastRegPages: mem.MaxPages,
 }
 
 // Query returns the attributes of the device.
@@ -118,14 +123,19 @@ func (d *Device) Close() error {
 	}
 	d.closed = true
 	qps, mrs, channels := keys(d.qps), keys(d.mrs), keys(d.channels)
+	mws := keys(d.mws)
 	clear(d.mrs)
+	clear(d.mws)
 	d.mu.Unlock()
 
 	for _, q := range qps {
 		q.Destroy()
 	}
+	for _, w := range mws {
+		w.mw.Dealloc()
+	}
 	for _, m := range mrs {
-		d.engine.Keys().Deregister(m.mr)
+		m.end()
 	}
 	for _, c := range channels {
 		c.close()

@@ -69,7 +69,7 @@ func TestCloseDestroysAll(t *testing.T) {
 	if err := b.dev.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if !f.gone || !b.mr.mr.Dead() {
+	if !f.gone || !b.mr.now.Load().mr.Dead() {
 		t.Error("Close left a QP or an MR alive")
 	}
 	if _, open := <-b.dev.Events(); open {

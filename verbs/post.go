@@ -21,7 +21,7 @@ const allFlags = Fence | Signaled | Solicited | Inline
 // Its errors wrap ErrState, ErrQueueFull (the rest may be posted when completions have been polled), ErrClosed, or
 // ErrInvalid for a work request that could never run. Keys, rights and ranges are checked when it runs: see WC.Status.
 //
-// PostSend doesn't wait and doesn't allocate unless it fails.
+// PostSend doesn't wait. It doesn't allocate unless it fails, or for OpBindMW and OpRegMR.
 func (q *QP) PostSend(wrs ...SendWR) (int, error) {
 	q.sqMu.Lock()
 	defer q.sqMu.Unlock()
@@ -87,7 +87,13 @@ func (q *QP) fillSend(k int, wr *SendWR) error {
 	}
 	*wqe = qp.SendWQE{
 		ID: wr.ID, Opcode: wr.Opcode, Flags: wr.Flags, Imm: wr.Imm, RemoteAddr: wr.RemoteAddr, RKey: wr.RKey,
-		CompareAdd: wr.CompareAdd, Swap: wr.Swap,
+		CompareAdd: wr.CompareAdd, Swap: wr.Swap, InvKey: wr.InvKey, Length: wr.Length,
+	}
+	switch {
+	case isLocal(wr.Opcode):
+		return q.fillLocal(wqe, wr)
+	case wr.Opcode == OpFlush:
+		wqe.Flush = wr.Flush | qp.FlushGlobal
 	}
 	if wr.AH != nil {
 		wqe.AH, wqe.RemoteQPN, wqe.RemoteQKey, wqe.PKeyIndex = wr.AH.engine.Handle(), wr.RemoteQPN, wr.RemoteQKey, wr.PKeyIndex
@@ -155,7 +161,8 @@ func (d *Device) fillSGEs(to []qp.SGE, from []SGE) ([]qp.SGE, int64, error) {
 		if err := d.checkSGE(i, s); err != nil {
 			return nil, 0, err
 		}
-		to = append(to, qp.SGE{Addr: s.MR.mr.IOVA + uint64(s.Offset), Length: uint32(s.Length), LKey: s.MR.mr.Key})
+		r := s.MR.now.Load()
+		to = append(to, qp.SGE{Addr: r.iova + uint64(s.Offset), Length: uint32(s.Length), LKey: r.key})
 		total += int64(s.Length)
 	}
 	return to, total, nil
@@ -184,20 +191,21 @@ func (d *Device) bytesOf(i int, s *SGE) ([]byte, error) {
 	if err := d.checkSGE(i, s); err != nil {
 		return nil, err
 	}
-	if s.Length > len(s.MR.buf) || s.Offset > len(s.MR.buf)-s.Length {
-		return nil, fmt.Errorf("%w: SGE %d: bytes %d to %d of an MR of %d", ErrInvalid, i, s.Offset, s.Offset+s.Length, len(s.MR.buf))
+	buf := s.MR.Bytes()
+	if s.Length > len(buf) || s.Offset > len(buf)-s.Length {
+		return nil, fmt.Errorf("%w: SGE %d: bytes %d to %d of an MR of %d", ErrInvalid, i, s.Offset, s.Offset+s.Length, len(buf))
 	}
-	return s.MR.buf[s.Offset : s.Offset+s.Length], nil
+	return buf[s.Offset : s.Offset+s.Length], nil
 }
 
 // checkSend checks what doesn't depend on the QP.
 func checkSend(wr *SendWR) error {
 	switch {
 	case !wr.Opcode.Valid():
-		return fmt.Errorf("%w: opcode %d (allowed: %v to %v)", ErrInvalid, uint8(wr.Opcode), OpWrite, OpFetchAdd)
+		return fmt.Errorf("%w: opcode %d: there is no such operation", ErrInvalid, uint8(wr.Opcode))
 	case wr.Flags&^allFlags != 0:
 		return fmt.Errorf("%w: send flags 0x%x (allowed: Fence, Signaled, Solicited, Inline: 0x%x)", ErrInvalid, uint8(wr.Flags), uint8(allFlags))
-	case isAtomic(wr.Opcode) && wr.RemoteAddr%8 != 0:
+	case isWord(wr.Opcode) && wr.RemoteAddr%8 != 0:
 		return fmt.Errorf("%w: %v at remote address 0x%x: must be a multiple of 8", ErrInvalid, wr.Opcode, wr.RemoteAddr)
 	}
 	return nil
@@ -237,7 +245,7 @@ func (q *QP) checkDestination(wr *SendWR) error {
 // offers lists the opcodes that QPs of a type take.
 func offers(t QPType) string {
 	var names []string
-	for o := Opcode(0); o < 32; o++ {
+	for o := Opcode(0); o <= OpRegMR; o++ {
 		if t.Offers(o) {
 			names = append(names, o.String())
 		}
@@ -252,11 +260,19 @@ func (q *QP) checkLength(op Opcode, n int64) error {
 		return fmt.Errorf("%w: a datagram of %d bytes: the most is %d, the port's active MTU", ErrInvalid, n, q.dev.engine.ActiveMTU().Bytes())
 	case n > maxMessage:
 		return errTooLong(n)
-	case isAtomic(op) && n != 8:
-		return fmt.Errorf("%w: %v with %d bytes of local memory: the answer has 8", ErrInvalid, op, n)
+	case isWord(op) && n != 8:
+		return fmt.Errorf("%w: %v with %d bytes of local memory: want 8", ErrInvalid, op, n)
+	case op == OpFlush && n != 0:
+		return fmt.Errorf("%w: %v with %d bytes of local memory: it has no payload; see SendWR.Length", ErrInvalid, op, n)
 	}
 	return nil
 }
+
+// isLocal reports whether op is done at this side alone.
+func isLocal(op Opcode) bool { return op == OpBindMW || op == OpLocalInv || op == OpRegMR }
+
+// isWord reports whether op is about 8 bytes at a multiple of 8.
+func isWord(op Opcode) bool { return isAtomic(op) || op == OpAtomicWrite }
 
 func isAtomic(op Opcode) bool { return op == OpCompareSwap || op == OpFetchAdd }
 

@@ -66,7 +66,7 @@ func TestPostSendRefuses(t *testing.T) {
 		name, says string
 		wr         SendWR
 	}{
-		{"opcode", "opcode 99 (allowed: WRITE to FETCH_ADD)", SendWR{Opcode: 99}},
+		{"opcode", "opcode 99: there is no such operation", SendWR{Opcode: 99}},
 		{"flags", "send flags 0x80 (allowed: Fence, Signaled, Solicited, Inline", SendWR{Opcode: OpSend, Flags: 0x80}},
 		{"too many SGEs", "3 scatter-gather elements: the QP takes 2", SendWR{Opcode: OpSend, SGEs: []SGE{{}, {}, {}}}},
 		{"no MR", "no MR for 8 bytes", SendWR{Opcode: OpSend, SGEs: []SGE{{Length: 8}}}},

@@ -16,6 +16,8 @@ const (
 	RemoteRead   = mem.RemoteRead   // a peer may READ it
 	RemoteAtomic = mem.RemoteAtomic // a peer may run atomics on it; needs LocalWrite
 	ZeroBased    = mem.ZeroBased    // peers name the first byte of the region by address 0
+	MWBind       = mem.MWBind       // memory windows may be bound to it
+	FlushGlobal  = mem.FlushGlobal  // a peer may FLUSH it
 )
 
 // QPType is the transport service of a QP.
@@ -84,7 +86,19 @@ const (
 	OpRead        = qp.WRRead
 	OpCompareSwap = qp.WRCompareSwap
 	OpFetchAdd    = qp.WRFetchAdd
+	OpSendInv     = qp.WRSendInv     // SEND, and the peer's key InvKey is invalidated
+	OpAtomicWrite = qp.WRAtomicWrite // WRITE of 8 bytes that others see as one
+	OpFlush       = qp.WRFlush       // completes when what was written before is seen by all at the peer
+	OpLocalInv    = qp.WRLocalInv    // invalidates this side's key InvKey, when all before it is complete
+	OpBindMW      = qp.WRBindMW      // binds a memory window, as Bind says
+	OpRegMR       = qp.WRRegMR       // registers a region of AllocMR, as Reg says
 )
+
+// FlushFlags say what an OpFlush is about.
+type FlushFlags = qp.Flush
+
+// FlushRegion makes it all of the region or window that RKey is of, whatever RemoteAddr and Length say.
+const FlushRegion = qp.FlushRegion
 
 // SendFlags are the flags of a send work request.
 type SendFlags = qp.SendFlags
@@ -107,6 +121,7 @@ const (
 	LocQPOpErr     = qp.LocQPOpErr
 	LocProtErr     = qp.LocProtErr
 	WRFlushErr     = qp.WRFlushErr
+	MWBindErr      = qp.MWBindErr // also of OpRegMR and OpLocalInv
 	BadRespErr     = qp.BadRespErr
 	LocAccessErr   = qp.LocAccessErr
 	RemInvReqErr   = qp.RemInvReqErr
@@ -130,6 +145,11 @@ const (
 	WCFetchAdd     = qp.WCFetchAdd
 	WCRecv         = qp.WCRecv
 	WCRecvWriteImm = qp.WCRecvWriteImm
+	WCBindMW       = qp.WCBindMW
+	WCLocalInv     = qp.WCLocalInv
+	WCFlush        = qp.WCFlush
+	WCAtomicWrite  = qp.WCAtomicWrite
+	WCRegMR        = qp.WCRegMR
 )
 
 // WCFlags say which fields of a completion are valid.
@@ -190,6 +210,11 @@ type SendWR struct {
 	RKey       uint32 // of a WRITE, READ or atomic
 	CompareAdd uint64 // OpCompareSwap: the value compared with; OpFetchAdd: the value added
 	Swap       uint64 // OpCompareSwap: the value stored when the comparison holds
+	InvKey     uint32 // of OpSendInv and OpLocalInv
+	Length     uint32 // of OpFlush: bytes from RemoteAddr
+	Flush      FlushFlags
+	Bind       *BindAttr // of OpBindMW
+	Reg        *RegAttr  // of OpRegMR
 
 	// Of UD and GSI QPs.
 	AH         *AH     // where to; of the QP's PD

@@ -61,6 +61,7 @@ func (w *MW) Key() uint32 { return w.table.keyOf(&w.slot) }
 // Bind is what a window is to open: [Addr, Addr+Length) of the region that LKey
 // names. No bytes close a window of type 1.
 type Bind struct {
+	MW           *MW    // nil: RKey names it
 	RKey         uint32 // the window's, as it is
 	Key          uint8  // the low byte of its rkey from then on
 	LKey         uint32
@@ -74,7 +75,7 @@ type Bind struct {
 func (t *Table) Bind(b *Bind, pd *PD, by Owner) error {
 	was, err := t.bind(b, pd, by)
 	if err != nil {
-		return fmt.Errorf("bind memory window %#x: %w", b.RKey, err)
+		return fmt.Errorf("bind memory window: %w", err)
 	}
 	was.drain()
 	return nil
@@ -83,7 +84,7 @@ func (t *Table) Bind(b *Bind, pd *PD, by Owner) error {
 func (t *Table) bind(b *Bind, pd *PD, by Owner) (was *MR, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, err := t.slotOf(b.RKey, pd)
+	s, err := t.windowOf(b, pd)
 	if err == nil {
 		err = s.mayBind(b)
 	}
@@ -106,6 +107,22 @@ func (t *Table) bind(b *Bind, pd *PD, by Owner) (was *MR, err error) {
 	was = t.leave(s)
 	t.enter(s, v, b.Key)
 	return was, nil
+}
+
+// windowOf returns the window that is to be bound. Under mu.
+func (t *Table) windowOf(b *Bind, pd *PD) (*slot, error) {
+	w := b.MW
+	switch {
+	case w == nil:
+		return t.slotOf(b.RKey, pd)
+	case w.table != t:
+		return nil, errors.New("the window is of another device")
+	case w.gone:
+		return nil, errStale
+	case w.pd != pd:
+		return nil, errors.New("the window is of another protection domain")
+	}
+	return &w.slot, nil
 }
 
 // mayBind says why the window can't be bound so, whatever the region. Under Table.mu.

@@ -222,6 +222,9 @@ func TestBindRefuses(t *testing.T) {
 		change   func(*Bind)
 	}{
 		{"nothing has it", func(b *Bind) { b.RKey = gone.Key() }},
+		{"was deallocated", func(b *Bind) { b.MW = gone }},
+		{"another protection domain", func(b *Bind) { b.MW, _ = l.tab.AllocMW(new(PD), MWType2) }},
+		{"another device", func(b *Bind) { b.MW, _ = new(Table).AllocMW(l.pd, MWType2) }},
 		{"the key of this window of type 2 is", func(b *Bind) { b.RKey ^= 1 }},
 		{"no work request may change", func(b *Bind) { b.RKey = l.mr.Key }},
 		{"no window", func(b *Bind) { b.RKey = f.Key() }},
@@ -252,6 +255,7 @@ func TestBindRefuses(t *testing.T) {
 	if _, err := l.tab.AllocMW(l.pd, 3); err == nil {
 		t.Error("a window of type 3")
 	}
+	good.MW, good.RKey = two, 0
 	if err := l.tab.Bind(&good, l.pd, l.qps[0]); err != nil {
 		t.Errorf("the refusals left something behind: %v", err)
 	}
