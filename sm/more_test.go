@@ -299,6 +299,14 @@ func FuzzHandle(f *testing.F) {
 	var p mad.Packet
 	p.MAD().Init(mad.ClassSubnLID, mad.MethodTrap, mad.AttrNotice, 0)
 	f.Add(p.Data[:], uint8(0))
+	for _, number := range []mad.TrapNumber{mad.TrapLinkState, mad.TrapLinkIntegrity, mad.TrapCapabilityMask, mad.TrapSystemImageGUID, mad.TrapBadMKey, mad.TrapBadPKey, mad.TrapBadPKeySwitch} {
+		p.MAD().Init(mad.ClassSubnLID, mad.MethodTrap, mad.AttrNotice, 0)
+		n := mad.Notice(p.MAD().Data())
+		n.SetIsGeneric(true)
+		n.SetTrapNumber(number)
+		n.Details()[1], n.Details()[6] = 3, 1 // a LID and a port, where most have them
+		f.Add(p.Data[:], uint8(15))
+	}
 	_ = p.MAD().InitSMP(mad.MethodGetResp, mad.AttrNodeInfo, 0, []byte{1})
 	f.Add(p.Data[:], uint8(1))
 	p.MAD().Init(mad.ClassSubnLID, mad.MethodSet, mad.AttrSMInfo, mad.SMInfoHandover)
