@@ -56,7 +56,6 @@ type QP struct {
 	worker    *Worker
 	onEvent   func(qp.Event)
 	dead      atomic.Bool // destroyed
-	rxePeer   atomic.Bool // see rxeFlush
 
 	// The worker's, under its token.
 	core           machine

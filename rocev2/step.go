@@ -78,9 +78,6 @@ func (w *Worker) receive(from uint8, now clock.Time) bool {
 // another worker, which then judges it.
 func (w *Worker) takeFrame(f *RxFrame, from uint8, now clock.Time) bool {
 	v := wire.Parse(&w.pkt, &f.Frame)
-	if v == wire.DropICRC {
-		v = w.rxeFlush()
-	}
 	if v == wire.Accepted {
 		switch q := w.find(w.pkt.DestQP); {
 		case q == nil:

@@ -14,20 +14,26 @@ import (
 	"github.com/urxe/urxe/tests/interop/guest"
 )
 
-// pingpong is a run of ibv_rc_pingpong with urxe pingpong rc.
+// pingpong is a run of ibv_SERVICE_pingpong with urxe pingpong SERVICE.
 type pingpong struct {
+	service                   string // rc, uc or ud
 	size, pathMTU, gid, iters int
 	lossy                     bool // packets are lost on purpose
 }
 
 func (p pingpong) String() string {
-	return fmt.Sprintf("%d bytes, path MTU %d, gid %d", p.size, p.pathMTU, p.gid)
+	return fmt.Sprintf("%s, %d bytes, path MTU %d, gid %d", p.service, p.size, p.pathMTU, p.gid)
 }
+
+func (p pingpong) program() string { return "ibv_" + p.service + "_pingpong" }
 
 // args are the options, which both programs have.
 func (p pingpong) args(device string) []string {
-	return []string{"-d", device, "-e", "-c", "-g", fmt.Sprint(p.gid), "-s", fmt.Sprint(p.size),
-		"-m", fmt.Sprint(p.pathMTU), "-n", fmt.Sprint(p.iters)}
+	args := []string{"-d", device, "-e", "-c", "-g", fmt.Sprint(p.gid), "-s", fmt.Sprint(p.size), "-n", fmt.Sprint(p.iters)}
+	if p.service != "ud" { // whose path MTU is the port's
+		args = append(args, "-m", fmt.Sprint(p.pathMTU))
+	}
+	return args
 }
 
 const pingpongPort = 18515
@@ -41,18 +47,18 @@ func (p pingpong) bothWays(t *testing.T, g *guest.Guest) {
 func (p pingpong) toGuest(t *testing.T, g *guest.Guest) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	server := g.Background(t, append([]string{"ibv_rc_pingpong"}, p.args(guest.Device)...)...)
+	server := g.Background(t, append([]string{p.program()}, p.args(guest.Device)...)...)
 	g.WaitListen(t, pingpongPort)
-	client := startUrxe(ctx, t, g.Lab, append(p.args(guest.Iface), g.IP4)).wait()
+	client := startUrxe(ctx, t, g.Lab, p.service, append(p.args(guest.Iface), g.IP4)).wait()
 	p.check(t, ofGuest(server.Wait(ctx)), client)
 }
 
 func (p pingpong) fromGuest(t *testing.T, g *guest.Guest) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	server := startUrxe(ctx, t, g.Lab, p.args(guest.Iface))
+	server := startUrxe(ctx, t, g.Lab, p.service, p.args(guest.Iface))
 	g.Lab.WaitListen(t, pingpongPort)
-	client := ofGuest(g.Exec(ctx, append([]string{"ibv_rc_pingpong"}, append(p.args(guest.Device), guest.HostIP4)...)...))
+	client := ofGuest(g.Exec(ctx, append([]string{p.program()}, append(p.args(guest.Device), guest.HostIP4)...)...))
 	p.check(t, server.wait(), client)
 }
 
@@ -64,7 +70,7 @@ type end struct {
 
 func ofGuest(r guest.Result, err error) end {
 	if err == nil && r.Status != 0 {
-		err = fmt.Errorf("ibv_rc_pingpong: exit status %d", r.Status)
+		err = fmt.Errorf("ibv_*_pingpong: exit status %d", r.Status)
 	}
 	return end{r.Stdout, r.Stderr, err}
 }
@@ -106,7 +112,7 @@ func (p pingpong) lastAckLost(gone, asks end) bool {
 	return p.complete(gone) && asks.err != nil && strings.Contains(asks.out+asks.errs, "transport retry counter exceeded (12)")
 }
 
-// What ibv_rc_pingpong prints: the addresses of both ends, and what was moved.
+// What ibv_*_pingpong prints: the addresses of both ends, and what was moved.
 var (
 	localAddress  = regexp.MustCompile(`(?m)^  local address:  (.*)$`)
 	remoteAddress = regexp.MustCompile(`(?m)^  remote address: (.*)$`)
@@ -120,7 +126,7 @@ func find(t *testing.T, re *regexp.Regexp, text string) string {
 	if m == nil {
 		t.Fatalf("no line like %s in\n%s", re, text)
 	}
-	return m[1]
+	return strings.Replace(m[1], ": GID", ", GID", 1) // as ibv_ud_pingpong has it on one side
 }
 
 // host is a urxe command that runs in the lab's namespace.
@@ -129,10 +135,10 @@ type host struct {
 	done      chan error
 }
 
-func startUrxe(ctx context.Context, t *testing.T, l *guest.Lab, args []string) *host {
+func startUrxe(ctx context.Context, t *testing.T, l *guest.Lab, service string, args []string) *host {
 	t.Helper()
 	h := &host{done: make(chan error, 1)}
-	cmd := l.Command(ctx, urxe(t), append([]string{"pingpong", "rc"}, args...)...)
+	cmd := l.Command(ctx, urxe(t), append([]string{"pingpong", service}, args...)...)
 	cmd.Stdout, cmd.Stderr = &h.out, &h.errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -144,7 +150,7 @@ func startUrxe(ctx context.Context, t *testing.T, l *guest.Lab, args []string) *
 func (h *host) wait() end {
 	err := <-h.done
 	if err != nil {
-		err = fmt.Errorf("urxe pingpong rc: %w", err)
+		err = fmt.Errorf("urxe pingpong: %w", err)
 	}
 	return end{h.out.String(), h.errs.String(), err}
 }
@@ -156,7 +162,7 @@ func TestPingpongSizes(t *testing.T) {
 			g := guest.Start(t, k, guest.Options{})
 			g.Lab.SetMTU(t, 1500)
 			for _, size := range []int{1, 2, 3, 33, 1024, 1025, 5002, 65533, 65536} {
-				pingpong{size, 1024, guest.GIDIPv4, 20, false}.bothWays(t, g)
+				pingpong{"rc", size, 1024, guest.GIDIPv4, 20, false}.bothWays(t, g)
 			}
 		})
 	}
@@ -173,8 +179,28 @@ func TestPingpongPathMTUs(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, link MTU %d", k, c.linkMTU), func(t *testing.T) {
 				g := guest.Start(t, k, guest.Options{MTU: c.linkMTU})
 				g.Lab.SetMTU(t, c.linkMTU)
-				pingpong{10001, c.ipv4, guest.GIDIPv4, 10, false}.bothWays(t, g)
-				pingpong{10001, c.ipv6, guest.GIDIPv6, 10, false}.bothWays(t, g)
+				pingpong{"rc", 10001, c.ipv4, guest.GIDIPv4, 10, false}.bothWays(t, g)
+				pingpong{"rc", 10001, c.ipv6, guest.GIDIPv6, 10, false}.bothWays(t, g)
+			})
+		}
+	}
+}
+
+// UC and UD, over either version of IP, with every pad.
+func TestPingpongUnreliable(t *testing.T) {
+	for _, k := range guest.Kernels {
+		for _, c := range []struct{ linkMTU, pathMTU int }{{1500, 1024}, {4200, 4096}} {
+			t.Run(fmt.Sprintf("%s, link MTU %d", k, c.linkMTU), func(t *testing.T) {
+				g := guest.Start(t, k, guest.Options{MTU: c.linkMTU})
+				g.Lab.SetMTU(t, c.linkMTU)
+				for _, gid := range []int{guest.GIDIPv4, guest.GIDIPv6} {
+					for _, size := range []int{1, 2, 33, c.pathMTU} {
+						pingpong{"ud", size, c.pathMTU, gid, 20, false}.bothWays(t, g)
+					}
+					for _, size := range []int{1, 1027, 5002} {
+						pingpong{"uc", size, c.pathMTU, gid, 20, false}.bothWays(t, g)
+					}
+				}
 			})
 		}
 	}
@@ -189,7 +215,7 @@ func TestPingpongLoss(t *testing.T) {
 					g := guest.Start(t, k, guest.Options{})
 					g.Lab.SetMTU(t, 1500)
 					g.Lose(t, d, 20)
-					pingpong{6001, 1024, gid, 100, true}.bothWays(t, g)
+					pingpong{"rc", 6001, 1024, gid, 100, true}.bothWays(t, g)
 					if n := g.Lost(t, d); n < 20 {
 						t.Errorf("only %d packets were lost", n)
 					}
@@ -207,7 +233,7 @@ func TestPingpongOnTheWire(t *testing.T) {
 			g := guest.Start(t, k, guest.Options{})
 			g.Lab.SetMTU(t, 1500)
 			c := g.Lab.Capture(t, "udp port 4791")
-			pingpong{4096, 1024, guest.GIDIPv4, iters, false}.toGuest(t, g)
+			pingpong{"rc", 4096, 1024, guest.GIDIPv4, iters, false}.toGuest(t, g)
 			file := c.Stop()
 			rows := guest.Fields(t, file, "ip.src", "infiniband.bth.opcode", "infiniband.bth.a", "infiniband.bth.psn")
 			checkICRCs(t, file, len(rows))

@@ -58,19 +58,18 @@ func (c *Coverage) collect(p *rocev2.Port) {
 }
 
 // elsewhere are the verdicts that simulated peers can't bring about: those of
-// datagrams, unreliable connections and allow-lists, which this engine doesn't
-// offer; a ring between workers that overflows, which takes two that run at
+// allow-lists, which this engine doesn't offer; a ring between workers that overflows, which takes two that run at
 // once (TestFullHandover); and READs that shrink when they are asked for again,
 // which no requester of ours does (TestReplayResources).
 var elsewhere = []wire.Verdict{
-	wire.DropQKey, wire.DropTooLong, wire.DropIncomplete, wire.DropNotPeer, wire.DropHandover, wire.DropResources,
+	wire.DropNotPeer, wire.DropHandover, wire.DropResources,
 }
 
 // Missing returns what no run has met.
 func (c *Coverage) Missing() (missing []string) {
 	want := []string{
 		"trace timeout", "trace sequence NAK", "trace implied NAK", "trace RNR NAK", "trace rnr wait over",
-		"trace retries exceeded", "trace refused",
+		"trace retries exceeded", "trace refused", "trace message given up", "trace send queue error",
 	}
 	for v := range wire.NumVerdicts {
 		if !slices.Contains(elsewhere, v) {

@@ -100,8 +100,9 @@ func (p *pair) newEnd(k int, h *host) (*end, error) {
 		return nil, err
 	}
 	var err error
+	rq := []qp.RecvQueue{&e.rq, countedRing{&e.rq}}[r.IntN(2)]
 	e.qp, err = h.port.CreateQP(rocev2.QPInit{
-		PD: h.pd, SQ: &e.sq, RQ: &e.rq, SendCQ: &e.sends, RecvCQ: &e.recvs,
+		PD: h.pd, SQ: &e.sq, RQ: rq, SendCQ: &e.sends, RecvCQ: &e.recvs,
 		Caps:   qp.Caps{MaxSendWR: e.depth, MaxRecvWR: e.depth, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 128},
 		Window: []int{0, 4, 16, 64}[r.IntN(4)], OnEvent: func(ev qp.Event) { e.events[ev]++ },
 		Trace: p.w.trace.hook(),
@@ -184,16 +185,8 @@ func (e *end) postReceives() (worked bool) {
 	return worked
 }
 
-// pieces names n bytes at off by one to three elements.
-func (e *end) pieces(off, n int) []qp.SGE {
-	var list []qp.SGE
-	for range e.r.IntN(3) {
-		k := e.r.IntN(n + 1)
-		list = append(list, qp.SGE{Addr: e.mr.IOVA + uint64(off), Length: uint32(k), LKey: e.mr.Key})
-		off, n = off+k, n-k
-	}
-	return append(list, qp.SGE{Addr: e.mr.IOVA + uint64(off), Length: uint32(n), LKey: e.mr.Key})
-}
+// pieces names n bytes at off of the end's memory.
+func (e *end) pieces(off, n int) []qp.SGE { return elements(e.r, e.mr, off, n) }
 
 // postSends posts a few work requests.
 func (e *end) postSends() (worked bool) {

@@ -47,10 +47,14 @@ var forgeries = []func(n *network, b []byte, bth int) []byte{
 		b[bth+5], b[bth+6], b[bth+7] = 0, 0, uint8(n.r.IntN(2))
 		return b
 	},
-	func(_ *network, b []byte, bth int) []byte {
+	func(_ *network, b []byte, bth int) []byte { // another transport than the QP's
+		if wire.Opcode(b[bth]).Transport() != wire.RC {
+			b[bth] &= 0x1f
+			return b
+		}
 		b[bth] = byte(wire.UCSendOnly) | b[bth]&0x1f&^0x18
 		return b
-	}, // UC
+	},
 	func(_ *network, b []byte, bth int) []byte { b[bth] = 0xff; return b }, // no opcode
 	func(n *network, b []byte, bth int) []byte { return cnp(b, bth) },
 	func(_ *network, b []byte, bth int) []byte { // a sender that isn't the peer

@@ -48,6 +48,7 @@ type network struct {
 	pool    [][]byte
 	scratch []byte // the frame being sent
 	verbose bool
+	onWire  func(*wire.Packet) // told of each copy that a host may get
 }
 
 // delivery is a frame on its way.
@@ -147,8 +148,24 @@ func (n *network) delay() time.Duration {
 func (n *network) deliver(to *link, data []byte, d time.Duration) {
 	b := n.buffer(len(data))
 	copy(b, data)
+	n.count(b)
 	n.serial++
 	heap.Push(&n.queue, delivery{n.now.Add(d), n.serial, to, b})
+}
+
+// count tells of a copy of a datagram.
+func (n *network) count(b []byte) {
+	bth := bthAt
+	if len(b) > ipAt && b[ipAt]>>4 == 6 {
+		bth += wire.IPv6Len - wire.IPv4Len
+	}
+	if len(b) <= bth || wire.Opcode(b[bth]).Transport() != wire.UD {
+		return
+	}
+	var p wire.Packet
+	if wire.Parse(&p, &wire.Frame{Frag: [2][]byte{b}}) == wire.Accepted {
+		n.onWire(&p)
+	}
 }
 
 // damage flips up to three bits.

@@ -42,6 +42,12 @@ var planted = []struct{ name, file, from, to string }{
 	{"the fence is ignored", "qp/requester.go", "case t.wqe.Flags&Fence != 0 && r.rdAtomics > 0:", "case t.wqe.Flags&Fence != 0 && r.rdAtomics > 99:"},
 	{"the last packet of a message cut short", "qp/requester.go",
 		"return int(min(t.length-off, uint64(q.mtu)))", "return int(min(t.length-off, uint64(q.mtu)) &^ 1)"},
+	{"UC goes on in the middle of a message", "qp/uc.go", "	case d != 0:\n		q.giveUp(true)\n		return wire.DropOutOfOrder\n", ""},
+	{"UC takes what comes twice", "qp/uc.go", "if d < 0 && d >= -staleWindow {", "if d < 0 && d >= -staleWindow && place != wire.Only {"},
+	{"the receive of a message given up is forgotten", "qp/uc.go", "	if r.msg.wqe != nil {\n		r.next--\n	}\n", ""},
+	{"the Q_Key isn't checked", "qp/ud.go", "	case p.QKey != q.attr.QKey: // IBA 9.8.3.1\n		return wire.DropQKey\n", ""},
+	{"sends go on after one that failed", "qp/complete.go", "	if q.svc.sendError == SQE {\n		q.enterSQE()\n		return\n	}\n", "	if q.svc.sendError == SQE {\n		return\n	}\n"},
+	{"a datagram's payload behind the wrong header", "qp/ud.go", "q.scatter(w.SGEs, GRHLen, p.Len,", "q.scatter(w.SGEs, GRHLen+uint64(p.Len&1), p.Len,"},
 	{"an immediate of the message before", "qp/responder.go", "c.Flags, c.Imm = WCWithImm, n.X", "c.Flags, c.Imm = WCWithImm, n.X&^1"},
 }
 

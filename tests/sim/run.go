@@ -32,7 +32,7 @@ func Run(seed uint64, c *Coverage) (res Result, err error) {
 		c.collect(h.port)
 	}
 	w.close()
-	res = Result{Posts: w.posts, Packets: w.net.sent, QPs: 2 * len(w.pairs)}
+	res = Result{Posts: w.posts, Packets: w.net.sent, QPs: 2*len(w.pairs) + len(w.talkers)}
 	if len(w.net.errs) > 0 {
 		n := min(len(w.net.errs), 5)
 		return res, fmt.Errorf("seed %d: %d violations:\n%s", seed, len(w.net.errs), strings.Join(w.net.errs[:n], "\n"))

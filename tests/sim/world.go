@@ -22,9 +22,12 @@ type world struct {
 	net   *network
 	hosts []*host
 	pairs []*pair
-	now   clock.Time
-	trace *Coverage
-	posts int // work requests posted
+	// talkers are the QPs that aren't of a pair: UC and UD.
+	talkers  []*talker
+	messages map[uint64]*message // of talkers
+	now      clock.Time
+	trace    *Coverage
+	posts    int // work requests posted
 }
 
 // host is one port, with the counters that peers add to.
@@ -75,7 +78,8 @@ func newWorld(seed uint64, trace *Coverage) (*world, error) {
 		}
 		w.pairs = append(w.pairs, p)
 	}
-	return w, nil
+	w.net.onWire = w.onWire
+	return w, w.newTalkers()
 }
 
 // randomFaults are none in one run of eight; else each kind in half of the runs.
@@ -206,6 +210,10 @@ func (w *world) state() (s string) {
 				e.name, p.fate, a.State, e.drain, e.todo, len(e.posted), e.rq.pending(), e.wake.Sub(w.now))
 		}
 	}
+	for _, t := range w.talkers {
+		s += fmt.Sprintf("\n  %s: %v, posted %d of %d, %d under way, stopped %v, wakes in %v",
+			t.name, t.qp.Query().State, t.next, t.total, t.sq.pending(), t.stopped, t.wake.Sub(w.now))
+	}
 	for _, h := range w.hosts {
 		for _, x := range h.port.Workers() {
 			s += fmt.Sprintf("\n  %s worker %d: deadline in %v", h.name, x.Index(), x.Deadline().Sub(w.now))
@@ -228,6 +236,9 @@ func (w *world) round() (worked bool) {
 	for _, p := range w.pairs {
 		worked = p.act() || worked
 	}
+	for _, t := range w.talkers {
+		worked = t.act() || worked
+	}
 	return worked
 }
 
@@ -249,6 +260,9 @@ func (w *world) next() clock.Time {
 				next = min(next, w.now.Add(time.Microsecond))
 			}
 		}
+	}
+	for _, t := range w.talkers {
+		next = min(next, t.wake)
 	}
 	for _, p := range w.pairs {
 		if p.phase != working {
@@ -276,6 +290,9 @@ func (w *world) finish() bool {
 	over := true
 	for _, p := range w.pairs {
 		over = p.finish() && over
+	}
+	for _, t := range w.talkers {
+		over = t.finish() && over
 	}
 	return over
 }

@@ -1,5 +1,5 @@
-// Package ct is one end of a reliable connection, which runs a test against the
-// other end. It does over verbs what testdata/ct.c does over libibverbs: the
+// Package ct is one end of a connection, or of an exchange of datagrams, which
+// runs a test against the other end. It does over verbs what testdata/ct.c does over libibverbs: the
 // same exchange over TCP, the same work requests, the same lines of output. So
 // each can be either end of a test, and what they print can be compared.
 package ct
@@ -55,6 +55,9 @@ type end struct {
 	cq      *verbs.CQ
 	qp      *verbs.QP
 	mr      *verbs.MR
+	pd      *verbs.PD
+	ah      *verbs.AH // to the peer, of datagrams
+	gid     ib.GID
 	peer    info
 	made    []func() error // how to destroy what was made
 }
@@ -104,8 +107,7 @@ func (e *end) try(step func() error) {
 }
 
 func (e *end) open() {
-	var pd *verbs.PD
-	e.make(func() (_ func() error, err error) { pd, err = e.dev.AllocPD(); return pd.Dealloc, err })
+	e.make(func() (_ func() error, err error) { e.pd, err = e.dev.AllocPD(); return e.pd.Dealloc, err })
 	e.make(func() (_ func() error, err error) {
 		e.channel, err = e.dev.CreateCompChannel()
 		return e.channel.Destroy, err
@@ -115,11 +117,11 @@ func (e *end) open() {
 		return e.cq.Destroy, err
 	})
 	e.make(func() (_ func() error, err error) {
-		e.mr, err = pd.RegMR(e.memory(), e.test.mrAccess())
+		e.mr, err = e.pd.RegMR(e.memory(), e.test.mrAccess())
 		return e.mr.Dereg, err
 	})
 	e.make(func() (_ func() error, err error) {
-		e.qp, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq,
+		e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: e.test.typ, SendCQ: e.cq, RecvCQ: e.cq,
 			Caps: verbs.Caps{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64}})
 		return e.qp.Destroy, err
 	})
@@ -162,7 +164,11 @@ func (e *end) checksum() uint32 {
 
 func (e *end) connect() {
 	e.try(e.exchangeInfo)
-	e.try(e.toRTS)
+	if e.test.typ == verbs.UD {
+		e.startDatagrams()
+	} else {
+		e.try(e.toRTS)
+	}
 	e.barrier()
 }
 
@@ -171,6 +177,7 @@ func (e *end) exchangeInfo() error {
 	if err != nil {
 		return err
 	}
+	e.gid = gid
 	me := info{QPN: uint32(e.qp.Number()), PSN: uint32(e.firstPSN()), RKey: e.mr.RKey(), Addr: e.mr.IOVA(), GID: gid}
 	e.conn.SetDeadline(time.Now().Add(patience))
 	if err := binary.Write(e.conn, binary.LittleEndian, me); err != nil {
@@ -188,6 +195,21 @@ func (e *end) firstPSN() ib.PSN {
 	}
 	return 0x100000
 }
+
+// qkey is that of datagrams.
+const qkey = 0x11223344
+
+func (e *end) startDatagrams() {
+	e.try(func() error { return e.qp.Start(verbs.ConnectOptions{QKey: qkey}) })
+	e.make(func() (_ func() error, err error) {
+		e.ah, err = e.pd.CreateAH(verbs.AV{DGID: e.peer.GID, SGIDIndex: uint8(e.GIDIndex), HopLimit: 64, Port: 1})
+		return e.ah.Destroy, err
+	})
+}
+
+// reliable are the attributes that only RC has.
+const reliable = verbs.AttrMaxDestRdAtomic | verbs.AttrMinRNRTimer | verbs.AttrTimeout | verbs.AttrRetryCnt |
+	verbs.AttrRNRRetry | verbs.AttrMaxRdAtomic
 
 func (e *end) toRTS() error {
 	pathMTU, err := ib.MTUFromBytes(e.PathMTU)
@@ -212,6 +234,9 @@ func (e *end) toRTS() error {
 		{verbs.StateRTS, verbs.AttrSQPSN | verbs.AttrTimeout | verbs.AttrRetryCnt | verbs.AttrRNRRetry | verbs.AttrMaxRdAtomic},
 	} {
 		a.State = step.to
+		if e.test.typ == verbs.UC {
+			step.mask &^= reliable
+		}
 		if err := e.qp.Modify(a, step.mask|verbs.AttrState); err != nil {
 			return err
 		}

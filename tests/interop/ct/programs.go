@@ -14,6 +14,7 @@ import (
 type program struct {
 	server, client func(e *end)
 
+	typ             verbs.QPType // 0: RC
 	mr, qp          verbs.Access // 0: all
 	firstPSN        ib.PSN       // of both ends; 0: their own
 	waitsForReceive bool         // RNR NAKs are answered by patience
@@ -76,6 +77,12 @@ var programs = map[string]program{
 	"nak_send_long_multi":    {server: oneReceive(0, 1500), client: requests(request{op: verbs.OpSend, len: 3000})},
 	// an SGE names its region by the region, so it cannot have a wrong key; it can leave the region
 	"nak_op": {server: oneReceive(bufSize-32, 64), client: requests(request{op: verbs.OpSend, len: 64})},
+
+	"uc":      {server: ucServer, client: ucClient, typ: verbs.UC, qp: rw},
+	"uc_wrap": {server: ucServer, client: ucClient, typ: verbs.UC, qp: rw, firstPSN: 0xfffff8},
+	"uc_lost": {server: ucLostServer, client: ucLostClient, typ: verbs.UC, qp: rw},
+	"ud":      {server: udServer, client: udClient, typ: verbs.UD},
+	"ud_lost": {server: udLostServer, client: udLostClient, typ: verbs.UD},
 }
 
 // requests is a client that makes some requests.
