@@ -57,6 +57,9 @@ func (c *cursors) take() (uint64, bool) {
 	return n & c.mask, true
 }
 
+// posted returns the number of slots that take would return. Worker only.
+func (c *cursors) posted() int { return int(c.head.Load() - c.next.Load()) }
+
 // retire gives up the oldest taken slot, for which a completion was made or not. Worker only.
 func (c *cursors) retire(completed bool) {
 	c.tail.Add(1)
@@ -133,6 +136,9 @@ func (r *recvQueue) Next() *qp.RecvWQE {
 	}
 	return nil
 }
+
+// Posted implements qp.PostedQueue.
+func (r *recvQueue) Posted() int { return r.posted() }
 
 // Retire implements qp.RecvQueue. Each receive gets a completion.
 func (r *recvQueue) Retire(*qp.RecvWQE) { r.retire(true) }

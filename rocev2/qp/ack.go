@@ -40,6 +40,7 @@ func (q *QP) handleAck(p *wire.Packet, seq uint64, now clock.Time, b *mem.Batch)
 		if !q.acknowledge(seq+1, now, b) {
 			return q.impliedNAK(now, b)
 		}
+		q.req.grant(s)
 		return wire.Accepted
 	case s.IsRNR(), s.IsNak() && s <= wire.NakRemoteOperation:
 		// A NAK acknowledges everything before it (9.7.5.2.8).

@@ -36,6 +36,7 @@ type QP struct {
 	respond bool
 	pace    clock.Time // see Pace
 	cnpOwed bool       // see Congested
+	posted  PostedQueue
 }
 
 // New makes a QP in RESET. Its type must be valid.
@@ -47,6 +48,9 @@ func New(c Config) *QP {
 		c.Counters = new(Counters)
 	}
 	q := &QP{cfg: c, svc: c.Type.service()}
+	if !c.SharedRQ {
+		q.posted, _ = c.RQ.(PostedQueue)
+	}
 	q.req.ring = make([]request, ceilPow2(c.Caps.MaxSendWR))
 	q.resp.taken = make([]receive, ceilPow2(c.Caps.MaxRecvWR))
 	q.reset()

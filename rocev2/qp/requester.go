@@ -45,6 +45,8 @@ type requester struct {
 	// the same packet begins no other.
 	nakAt uint64
 
+	credits credits
+
 	failIndex  uint32   // the request that failed before it was sent …
 	failStatus WCStatus // … and why; Success means that none did
 	drained    bool     // EventSQDrained was raised, or isn't wanted
@@ -152,6 +154,9 @@ func (q *QP) wantsRequest(now clock.Time) bool {
 		}
 		t = r.at(r.cur)
 	}
+	if r.probing(t) {
+		return false
+	}
 	return r.nxt > t.first || q.state == RTS && q.mayStart(t)
 }
 
@@ -199,7 +204,7 @@ func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	r.flight++
 	r.sinceAck++
 	// A full window must draw an acknowledgement, or nothing moves until the timer.
-	h.AckReq = index+sent == t.packets || r.flight >= q.cfg.Window || r.sinceAck >= q.cfg.Window/2
+	h.AckReq = r.probes(t) || index+sent == t.packets || r.flight >= q.cfg.Window || r.sinceAck >= q.cfg.Window/2
 	if h.AckReq {
 		r.sinceAck = 0
 	}

@@ -32,7 +32,7 @@ func (q *QP) planResponse(p *TxPacket, b *mem.Batch) {
 			r.drop()
 		}
 	default:
-		q.planAck(p, wire.SyndromeAck, r.cpsn.Add(-1), b)
+		q.planAck(p, q.ackSyndrome(), r.cpsn.Add(-1), b)
 		r.ackOwed = false
 	}
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/urxe/urxe/ib"
 )
@@ -66,7 +67,8 @@ type Header struct {
 // its timer, or a NAK with its code (IBA 9.7.5.2.4).
 type Syndrome uint8
 
-// Syndromes. SyndromeAck carries no credit count (end-to-end flow control off).
+// Syndromes. SyndromeAck carries no credit count (end-to-end flow control off);
+// CreditSyndrome makes those that do.
 const (
 	SyndromeAck Syndrome = 0x1f
 	SyndromeRNR Syndrome = 0x20 // the low 5 bits are the timer code
@@ -80,6 +82,28 @@ const (
 	syndromeKind  = 0x60
 	syndromeValue = 0x1f
 )
+
+// CreditSyndrome returns the ACK syndrome that says that n receives wait: the
+// largest number that it can tell which is at most n (IBA 9.7.7.2).
+func CreditSyndrome(n int) Syndrome {
+	if n < 4 {
+		return Syndrome(max(n, 0))
+	}
+	k := bits.Len(uint(n)) - 1 // 2^k, or with half of it more
+	return min(Syndrome(2*k+n>>(k-1)&1), SyndromeAck-1)
+}
+
+// Credits returns how many receives an ACK says that wait, and whether it says so.
+func (s Syndrome) Credits() (n int, limited bool) {
+	v := int(s.Value())
+	switch {
+	case !s.IsAck() || s == SyndromeAck:
+		return 0, false
+	case v < 4:
+		return v, true
+	}
+	return (2 + v&1) << (v/2 - 1), true
+}
 
 // IsAck reports whether s is a positive acknowledgement.
 func (s Syndrome) IsAck() bool { return s&(0x80|syndromeKind) == 0 }

@@ -54,6 +54,13 @@ func (s *recvRing) Retire(*qp.RecvWQE) {
 
 func (s *recvRing) pending() int { return len(s.wqes) - s.retired }
 
+// countedRing is a recvRing that tells how many receives wait in it, so that the
+// peer gets credits.
+type countedRing struct{ *recvRing }
+
+// Posted implements qp.PostedQueue.
+func (c countedRing) Posted() int { return len(c.wqes) - c.taken }
+
 // completions is the CQ of one queue of one end.
 type completions struct{ got []qp.Completion }
 
