@@ -59,7 +59,7 @@ func (m *Manager) trap(p *mad.Packet, now clock.Time) {
 		m.verbosef("trap", "vendor's trap from LID %d", notice.IssuerLID())
 		return
 	}
-	m.act(notice, now)
+	m.act(p.Addr.LID, notice, now)
 	m.settle(now)
 }
 
@@ -86,12 +86,16 @@ func (m *Manager) repressKey(from ib.LID, notice mad.Notice) (key uint64, ok boo
 	return 0, false
 }
 
-func (m *Manager) act(notice mad.Notice, now clock.Time) {
+func (m *Manager) act(from ib.LID, notice mad.Notice, now clock.Time) {
 	number := notice.TrapNumber()
 	switch t := notice.Trap().(type) {
 	case mad.DetailsLink:
 		m.linkChanged(t.LID(), now)
 	case mad.DetailsPort:
+		if from != 0 && m.byLID(from) != m.byLID(t.LID()) {
+			m.infof("trap", "trap %d about LID %d from %s, whose port that is not", number, t.LID(), m.nameLID(from))
+			return
+		}
 		m.portErrors(number, t, m.count(trapKey{t.LID(), number, t.PortNumber()}, now), now)
 	case mad.DetailsCapability:
 		m.capabilityChanged(t, m.count(trapKey{t.LID(), number, 0}, now), now)

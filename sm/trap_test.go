@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/fabric"
 	"github.com/urxe/urxe/ib/mad"
 )
@@ -277,5 +278,39 @@ func TestCutOffSwitch(t *testing.T) {
 		}
 		b.run(5 * time.Second)
 		b.up()
+	}
+}
+
+// TestForgedPortTrap: a node speaks of its own ports only.
+func TestForgedPortTrap(t *testing.T) {
+	f := load(t, "ft32")
+	b := newBed(t, f, "h0", Config{DisableBabbling: true})
+	b.m.Start(b.now)
+	b.sweep()
+	leaf := f.Node("leaf1")
+	forger, err := f.Attach(f.Node("h9"), 1, func(*mad.Packet) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := mad.Packet{}
+	p.Addr.LID = b.snap.SMLID
+	p.MAD().Init(mad.ClassSubnLID, mad.MethodTrap, mad.AttrNotice, 0)
+	n := mad.Notice(p.MAD().Data())
+	n.SetIsGeneric(true)
+	n.SetTrapNumber(mad.TrapFlowControl)
+	n.SetIssuerLID(leaf.Info(0).LID())
+	mad.DetailsPort(n.Details()).SetLID(leaf.Info(0).LID())
+	mad.DetailsPort(n.Details()).SetPortNumber(9)
+	for range silencing + 1 {
+		if err := forger.Inject(&p); err != nil {
+			t.Fatal(err)
+		}
+		b.run(10 * time.Millisecond)
+	}
+	if s := leaf.Info(9).PortState(); s != ib.PortActive || len(b.m.sick) > 0 {
+		t.Errorf("the port that a host spoke ill of is %v; sick %v", s, b.m.sick)
+	}
+	if !b.said("whose port that is not") {
+		t.Error("the report does not speak of the forger")
 	}
 }
