@@ -22,4 +22,15 @@
 // is taken from its answers alone, never from what was asked of it. The subnet
 // is "up" only when nothing is missing; else the report says what is, and the
 // manager tries that again soon.
+//
+// # Traps
+//
+// All are answered. One that comes more than ten times in a row, with no pause
+// of five seconds between, says nothing new and is acted on once a second.
+//
+//	128        the switch is read again
+//	129 to 131 told; more than ten in a row, and nothing is routed over the link
+//	           until it has been quiet for a minute (sick.go)
+//	144, 145   the node alone is read again: it may be a subnet manager's now
+//	256 to 259 told, with who sent what to whom
 package sm
