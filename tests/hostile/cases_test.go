@@ -346,3 +346,30 @@ func TestFewerReadsGranted(t *testing.T) {
 		}
 	}
 }
+
+// A SEND that asks to invalidate what it may not takes its receive with an
+// error and ends the QP, and is answered by nothing; what came before it is
+// acknowledged.
+func TestBadInvalidate(t *testing.T) {
+	conform.Row(t, "5.8/resp-invalidate")
+	r := newRig(t, ib.MTU256)
+	v := r.victim
+	for name, key := range map[string]func() uint32{
+		"a region's key":           func() uint32 { return v.mr.Key },
+		"the bystander's":          r.bystander.invalidKey,
+		"nobody's":                 func() uint32 { return v.mr.Key ^ 0x5a00 },
+		"an old one":               func() uint32 { return v.invalidKey() ^ 1 },
+		"one that was invalidated": v.spentKey,
+	} {
+		r.play(qp.RTS, idle)
+		k := key()
+		first := wc(1, qp.WCRecv, qp.Success)
+		first.ByteLen, first.SrcQP = 4, peerQPN
+		r.want(name, r.deliver(v.request(0x04, 0, nil, []byte("good")).bytes(), func(m []byte) { copy(m[recvOff:], "good") }),
+			outcome{Verdict: wire.Accepted, State: qp.RTS, Sent: []reply{answer(wire.RCAck, firstRQ, 0x1f, 1)}, WC: []qp.Completion{first}})
+		f := v.request(0x17, 1, be.AppendUint32(nil, k), []byte("evil"))
+		r.want(name, r.deliver(f.bytes(), func(m []byte) { copy(m[recv2Off:], "evil") }),
+			outcome{Verdict: wire.Accepted, State: qp.Err, WC: []qp.Completion{wc(2, qp.WCRecv, qp.RemInvReqErr)}})
+		r.want(name+", repeated", r.deliver(f.bytes(), nil), silent(wire.DropQPState, qp.Err))
+	}
+}

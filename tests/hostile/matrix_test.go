@@ -96,8 +96,12 @@ func (r *rig) try(x *cell, fresh bool) bool {
 		r.play(x.state, x.scene)
 	}
 	want, change := x.expect()
+	key := r.victim.fast.Key()
 	got := r.deliver(x.frame(), change)
 	r.want(x, got, want)
+	if took := x.op == 0x17 && got.Verdict == wire.Accepted; r.victim.valid(key) == took {
+		r.t.Fatalf("%v: the key %#x has been invalidated: %v, want %v", x, key, !took, took)
+	}
 	return got.Verdict != wire.Accepted && got.State == x.state && len(got.Sent) == 0 && len(got.Events) == 0
 }
 

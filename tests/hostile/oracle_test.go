@@ -41,12 +41,12 @@ func (r *rig) play(s qp.State, sc scene) {
 	r.t.Helper()
 	v := r.victim
 	v.enter(s)
+	v.invalidKey()
 	if s == qp.Reset || s == qp.Err {
 		return // nothing can be posted, or is flushed at once
 	}
 	v.recv(1, recvOff, recvLen)
 	v.recv(2, recv2Off, recvLen)
-	v.invalidKey()
 	w := qp.SendWQE{ID: requestID, SGEs: v.sge(localOff, 8), RemoteAddr: 0x5000, RKey: 9}
 	switch sc {
 	case idle:

@@ -243,6 +243,15 @@ func (c *conn) invalidKey() uint32 {
 	return c.fast.Key()
 }
 
+// spentKey is one that the peer has invalidated.
+func (c *conn) spentKey() uint32 {
+	key := c.invalidKey()
+	if err := c.rig.port.Keys().Invalidate(key, c.pd); err != nil {
+		c.rig.t.Fatal(err)
+	}
+	return key
+}
+
 // fastPage is read and written by nobody.
 var fastPage = make([]byte, 4096)
 
