@@ -43,10 +43,11 @@ func benchFrames(size int) (t *Template, f []*Frame, h *Header) {
 
 func benchParse(b *testing.B, size int) {
 	_, f, _ := benchFrames(size)
+	var c Parser
 	var p Packet
 	b.SetBytes(int64(size))
 	for i := 0; b.Loop(); i++ {
-		if v := Parse(&p, f[i&3]); v != Accepted {
+		if v := c.Parse(&p, f[i&3]); v != Accepted {
 			b.Fatal(v)
 		}
 	}
@@ -65,10 +66,11 @@ func benchEmitSeal(b *testing.B, size int) {
 func BenchmarkParseCut(b *testing.B) {
 	_, f, _ := benchFrame(4096)
 	cut := halves(f.Frag[0], 3840)
+	var c Parser
 	var p Packet
 	b.SetBytes(4096)
 	for b.Loop() {
-		if v := Parse(&p, cut); v != Accepted {
+		if v := c.Parse(&p, cut); v != Accepted {
 			b.Fatal(v)
 		}
 	}

@@ -48,6 +48,10 @@ func (h *Header) putBTH(b *[BTHLen]byte, pad int) {
 
 // readExt reads the extended headers e, in the order of their bits.
 func (h *Header) readExt(e Ext, b []byte) {
+	if e == ExtRETH { // the most usual
+		h.readRETH((*[RETHLen]byte)(b))
+		return
+	}
 	if e&ExtDETH != 0 { // Q_Key 4, reserved 1, source QP 3
 		h.QKey, h.SrcQP = ib.QKey(be.Uint32(b)), ib.QPN(be.Uint32(b[4:])&0xffffff)
 		b = b[DETHLen:]
@@ -56,8 +60,8 @@ func (h *Header) readExt(e Ext, b []byte) {
 		h.Flush = be.Uint32(b)
 		b = b[FETHLen:]
 	}
-	if e&ExtRETH != 0 { // virtual address 8, R_Key 4, DMA length 4
-		h.VA, h.RKey, h.Length = be.Uint64(b), be.Uint32(b[8:]), be.Uint32(b[12:])
+	if e&ExtRETH != 0 {
+		h.readRETH((*[RETHLen]byte)(b))
 		b = b[RETHLen:]
 	}
 	if e&ExtAtomicETH != 0 { // virtual address 8, R_Key 4, swap or add 8, compare 8
@@ -83,8 +87,23 @@ func (h *Header) readExt(e Ext, b []byte) {
 	}
 }
 
+// readRETH reads virtual address 8, R_Key 4 and DMA length 4.
+func (h *Header) readRETH(b *[RETHLen]byte) {
+	h.VA, h.RKey, h.Length = be.Uint64(b[:]), be.Uint32(b[8:]), be.Uint32(b[12:])
+}
+
+func (h *Header) putRETH(b *[RETHLen]byte) {
+	be.PutUint64(b[:], h.VA)
+	be.PutUint32(b[8:], h.RKey)
+	be.PutUint32(b[12:], h.Length)
+}
+
 // putExt writes the extended headers e, in the order of their bits.
 func (h *Header) putExt(e Ext, b []byte) {
+	if e == ExtRETH {
+		h.putRETH((*[RETHLen]byte)(b))
+		return
+	}
 	if e&ExtDETH != 0 {
 		be.PutUint32(b, uint32(h.QKey))
 		be.PutUint32(b[4:], uint32(h.SrcQP)&0xffffff)
@@ -95,9 +114,7 @@ func (h *Header) putExt(e Ext, b []byte) {
 		b = b[FETHLen:]
 	}
 	if e&ExtRETH != 0 {
-		be.PutUint64(b, h.VA)
-		be.PutUint32(b[8:], h.RKey)
-		be.PutUint32(b[12:], h.Length)
+		h.putRETH((*[RETHLen]byte)(b))
 		b = b[RETHLen:]
 	}
 	if e&ExtAtomicETH != 0 {

@@ -20,32 +20,78 @@ var le = binary.LittleEndian
 // icrcStart is the register of the CRC after the eight bytes of ones.
 const icrcStart = 0xdebb20e3
 
-// lead is the most bytes that are hashed before the first that counts. The
-// hardware's CRC takes 16 bytes at a time, and what is left over at the end
-// costs more than all else here: zeros before the first byte, which leave a
-// register of zero as it is, make the length right. What the register should
-// be is then put into the first four bytes, which comes to the same.
-const lead = 12
-
-// leadFor returns how many zeros before n bytes leave the least over.
-func leadFor(n int) int { return -(n &^ 3) & lead }
-
-// hash hashes b from a register of zero.
-func hash(b []byte) uint32 { return crc32.Update(^uint32(0), crc32.IEEETable, b) }
-
 // The fields that count as ones, as little-endian words.
 const (
 	maskIPv4  = 0x000000000000ff00 // bytes 0 to 7: type of service
 	maskIPv4b = 0x00000000ffff00ff // bytes 8 to 15: time to live, checksum
 	maskIPv6  = 0xff000000ffffff0f // bytes 0 to 7: class, label, hop limit
-	maskUDP   = 0x00ff00000000ffff // from the UDP checksum to the byte of FECN and BECN
-	maskBTH   = 0x000000ff00000000 // bytes 0 to 7
+	maskUDP   = 0xffff000000000000 // of a UDP header: checksum
+	maskBTH   = 0x000000ff00000000 // bytes 0 to 7: the byte of FECN and BECN
 )
+
+// slicing has what a byte adds to the register that 0 to 7 others follow.
+// Headers are hashed with it, from words in registers: what is stored for the
+// hardware's CRC to load at once would make it wait, and a frame need not be
+// written to.
+var slicing = func() (t [8][256]uint32) {
+	t[0] = *crc32.IEEETable
+	for k := 1; k < 8; k++ {
+		for i, v := range t[k-1] {
+			t[k][i] = v>>8 ^ t[0][v&0xff]
+		}
+	}
+	return t
+}()
+
+// hash8 returns the register reg after the eight bytes of a little-endian word.
+func hash8(reg uint32, w uint64) uint32 {
+	w ^= uint64(reg)
+	return slicing[7][uint8(w)] ^ slicing[6][uint8(w>>8)] ^ slicing[5][uint8(w>>16)] ^ slicing[4][uint8(w>>24)] ^
+		slicing[3][uint8(w>>32)] ^ slicing[2][uint8(w>>40)] ^ slicing[1][uint8(w>>48)] ^ slicing[0][uint8(w>>56)]
+}
+
+// hash4 returns the register reg after the four bytes of a little-endian word.
+func hash4(reg, w uint32) uint32 {
+	w ^= reg
+	return slicing[3][uint8(w)] ^ slicing[2][uint8(w>>8)] ^ slicing[1][uint8(w>>16)] ^ slicing[0][uint8(w>>24)]
+}
+
+// hashBytes returns the register reg after b. The hardware's CRC takes 16 bytes
+// at a time, and is slow with what is left over: that goes first.
+func hashBytes(reg uint32, b []byte) uint32 {
+	n := len(b) & 15
+	if len(b) < 64+n {
+		return hashShort(reg, b)
+	}
+	return ^crc32.Update(^hashShort(reg, b[:n]), crc32.IEEETable, b[n:])
+}
+
+func hashShort(reg uint32, b []byte) uint32 {
+	for ; len(b) >= 8; b = b[8:] {
+		reg = hash8(reg, le.Uint64(b))
+	}
+	if len(b) >= 4 {
+		reg, b = hash4(reg, le.Uint32(b)), b[4:]
+	}
+	for _, v := range b {
+		reg = reg>>8 ^ slicing[0][uint8(reg)^v]
+	}
+	return reg
+}
 
 // ICRC returns the ICRC that stands in p's frame and the one it should have.
 // p must have got so far in Parse that its verdict is Accepted or DropICRC.
 func ICRC(p *Packet) (got, want uint32) {
-	return p.Frame.readICRC(p.end), invariantCRC(p.Frame, p.ip, p.IPv6, p.end)
+	return p.Frame.readICRC(p.end), p.icrc(new(lastIPv4))
+}
+
+// icrc returns the ICRC that p should have.
+func (p *Packet) icrc(last *lastIPv4) uint32 {
+	h := p.Frame.Frag[0][p.ip:p.bth]
+	if p.IPv6 {
+		return icrcFromBTH(p.Frame, p.bth, headersCRC(h, true), p.end)
+	}
+	return icrcFromBTH(p.Frame, p.bth, ipv4CRC((*[IPv4Len + UDPLen]byte)(h), last), p.end)
 }
 
 // RxeFlushICRC returns the ICRC that Linux rxe (seen in 6.12) gives a FLUSH and
@@ -69,53 +115,49 @@ func rxeFlushICRC(f *Frame, bth, end int, crc uint32) uint32 {
 	return crc
 }
 
-// invariantCRC computes the ICRC of the packet whose IP header begins at ip
-// and whose ICRC stands at end. The masked fields are set to ones in place for
-// the time of the computation, and bytes of the Ethernet header to zeros.
-func invariantCRC(f *Frame, ip int, v6 bool, end int) uint32 {
-	m0, m1, udp := uint64(maskIPv4), uint64(maskIPv4b), ip+IPv4Len
-	if v6 {
-		m0, m1, udp = maskIPv6, 0, ip+IPv6Len
+// headersCRC returns the register after the IP and UDP headers that b begins with.
+func headersCRC(b []byte, v6 bool) uint32 {
+	if !v6 {
+		return ipv4CRC((*[IPv4Len + UDPLen]byte)(b), new(lastIPv4))
 	}
-	b := f.Frag[0]
-	before, h, u := (*[lead]byte)(b[ip-lead:]), (*[16]byte)(b[ip:]), (*[8]byte)(b[udp+6:])
-	first := min(len(b), end)
-
-	saved, w0, w1, w2 := *before, le.Uint64(h[:]), le.Uint64(h[8:]), le.Uint64(u[:])
-	*before = [lead]byte{}
-	le.PutUint64(h[:], (w0|m0)^icrcStart)
-	le.PutUint64(h[8:], w1|m1)
-	le.PutUint64(u[:], w2|maskUDP)
-	crc := hash(b[ip-leadFor(first-ip) : first])
-	*before = saved
-	le.PutUint64(h[:], w0)
-	le.PutUint64(h[8:], w1)
-	le.PutUint64(u[:], w2)
-
-	if end > first {
-		crc = crc32.Update(crc, crc32.IEEETable, f.Frag[1][:end-first])
+	h := (*[IPv6Len + UDPLen]byte)(b)
+	reg := hash8(icrcStart, le.Uint64(h[:])|maskIPv6)
+	for i := 8; i < IPv6Len; i += 8 {
+		reg = hash8(reg, le.Uint64(h[i:]))
 	}
-	return crc
+	return hash8(reg, le.Uint64(h[IPv6Len:])|maskUDP)
 }
 
-// icrcFromBTH is invariantCRC for a packet of whose headers before the BTH the
-// CRC is known: reg is the register after them.
+// lastIPv4 remembers the masked words of the last IPv4 and UDP headers and the
+// register after them: most packets of a burst are of one flow and one length.
+type lastIPv4 struct {
+	w0, w1, w3 uint64
+	w2, reg    uint32
+}
+
+func ipv4CRC(h *[IPv4Len + UDPLen]byte, last *lastIPv4) uint32 {
+	w0, w1 := le.Uint64(h[:])|maskIPv4, le.Uint64(h[8:])|maskIPv4b
+	w2, w3 := le.Uint32(h[16:]), le.Uint64(h[IPv4Len:])|maskUDP
+	if w0 != last.w0 || w1 != last.w1 || w2 != last.w2 || w3 != last.w3 {
+		reg := hash8(hash4(hash8(hash8(icrcStart, w0), w1), w2), w3)
+		*last = lastIPv4{w0, w1, w3, w2, reg}
+	}
+	return last.reg
+}
+
+// icrcFromBTH computes the ICRC of a packet of whose headers before the BTH the
+// CRC is known: reg is the register after them. The ICRC stands at end.
 func icrcFromBTH(f *Frame, bth int, reg uint32, end int) uint32 {
 	b := f.Frag[0]
-	before, h := (*[lead]byte)(b[bth-lead:]), (*[8]byte)(b[bth:])
+	h := (*[BTHLen]byte)(b[bth:])
+	reg = hash8(reg, le.Uint64(h[:])|maskBTH)
+	reg = hash4(reg, le.Uint32(h[8:]))
 	first := min(len(b), end)
-
-	saved, w := *before, le.Uint64(h[:])
-	*before = [lead]byte{}
-	le.PutUint64(h[:], (w|maskBTH)^uint64(reg))
-	crc := hash(b[bth-leadFor(first-bth) : first])
-	*before = saved
-	le.PutUint64(h[:], w)
-
+	reg = hashBytes(reg, b[bth+BTHLen:first])
 	if end > first {
-		crc = crc32.Update(crc, crc32.IEEETable, f.Frag[1][:end-first])
+		reg = hashBytes(reg, f.Frag[1][:end-first])
 	}
-	return crc
+	return ^reg
 }
 
 // A CRC is linear: what a byte adds to the register does not depend on the
@@ -142,7 +184,7 @@ func byteCRCs(n int) (t byteCRC) {
 	b := make([]byte, 1+n)
 	for v := range t {
 		b[0] = byte(v)
-		t[v] = ^hash(b)
+		t[v] = hashBytes(0, b)
 	}
 	return t
 }

@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"bytes"
-
 	"github.com/urxe/urxe/ib"
 )
 
@@ -27,11 +25,11 @@ type Flow struct {
 // Template is a Flow's headers made ready. After Set it is only read, so that
 // goroutines may share it.
 type Template struct {
-	hdr      [EthernetLen + VLANLen + IPv6Len + UDPLen + BTHLen]byte // the last 12 are room for hashing
-	bth      int                                                     // where the BTH begins
-	ip       int                                                     // where the IP header begins
-	sum      uint32                                                  // IPv4: of the header's words but for length and checksum
-	crc      uint32                                                  // register of the ICRC before the BTH, with lengths of 0
+	hdr      [EthernetLen + VLANLen + IPv6Len + UDPLen]byte
+	bth      int    // where the BTH begins
+	ip       int    // where the IP header begins
+	sum      uint32 // IPv4: of the header's words but for length and checksum
+	crc      uint32 // register of the ICRC before the BTH, with lengths of 0
 	v6       bool
 	rxeFlush bool
 }
@@ -59,7 +57,7 @@ func (t *Template) Set(f *Flow) {
 	udp := t.hdr[t.bth-UDPLen:]
 	be.PutUint16(udp, f.SrcPort)
 	be.PutUint16(udp[2:], Port)
-	t.setCRC()
+	t.crc = headersCRC(t.hdr[t.ip:], t.v6) // of lengths of 0
 }
 
 func (t *Template) setIPv4(f *Flow, hop uint8) {
@@ -85,11 +83,6 @@ func (t *Template) setIPv6(f *Flow, hop uint8) {
 	t.bth = t.ip + IPv6Len + UDPLen
 }
 
-// setCRC hashes the headers, which have no lengths yet.
-func (t *Template) setCRC() {
-	t.crc = ^invariantCRC(&Frame{Frag: [2][]byte{t.hdr[:]}}, t.ip, t.v6, t.bth)
-}
-
 // HeaderLen returns the bytes before the payload of a packet of this flow with opcode o.
 func (t *Template) HeaderLen(o Opcode) int { return t.bth + BTHLen + o.Info().ExtLen }
 
@@ -101,9 +94,10 @@ func (t *Template) Matches(p *Packet) bool {
 	if t.v6 != p.IPv6 {
 		return false
 	}
-	n := len(p.Src)
-	addrs := t.hdr[t.bth-UDPLen-2*n : t.bth-UDPLen]
-	return bytes.Equal(addrs[:n], p.Dst) && bytes.Equal(addrs[n:], p.Src)
+	if !t.v6 {
+		return le.Uint32(t.hdr[t.ip+12:]) == le.Uint32(p.Dst) && le.Uint32(t.hdr[t.ip+16:]) == le.Uint32(p.Src)
+	}
+	return [16]byte(t.hdr[t.ip+8:]) == [16]byte(p.Dst) && [16]byte(t.hdr[t.ip+24:]) == [16]byte(p.Src)
 }
 
 // Emit writes all headers, pad and room for the ICRC of a packet with n bytes
