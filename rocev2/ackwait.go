@@ -84,10 +84,10 @@ func (w *Worker) ackMayWait(q *QP, now clock.Time, limit time.Duration) bool {
 // mustWait reports whether all that q would send now is an acknowledgement that
 // should wait for the next Step. It sent so many packets in this one.
 func (w *Worker) mustWait(q *QP, now clock.Time, sent int) bool {
-	if !q.core.OnlyAcks(now) {
+	a, limit := &q.ack, ackTime
+	if !a.asked && a.since == 0 || !q.core.OnlyAcks(now) {
 		return false
 	}
-	a, limit := &q.ack, ackTime
 	switch {
 	case sent > 0:
 		a.stir(now)

@@ -15,40 +15,32 @@ type Sink interface {
 	Sent(f *wire.Frame)
 }
 
-// tap is a Link that shows frames to sinks: received ones when their verdict is
-// known, sent ones when they are on their way. Without a sink it costs an
-// atomic load a batch received and a packet sent.
-type tap struct {
-	Link
-	sinks *sinks
-}
-
 // sinks are the sinks of a Port.
 type sinks struct {
 	mu   sync.Mutex // guards changes
 	list atomic.Pointer[[]Sink]
 }
 
-func (p *Port) tap(l Link) Link { return &tap{Link: l, sinks: &p.sinks} }
-
-func (t *tap) Release(batch []RxFrame) {
-	if list := t.sinks.list.Load(); list != nil {
+// release gives received frames back, whose verdicts are known by now.
+func (w *Worker) release(l Link, batch []RxFrame) {
+	if list := w.port.sinks.list.Load(); list != nil {
 		for i := range batch {
 			for _, s := range *list {
 				s.Received(&batch[i].Frame, batch[i].Verdict)
 			}
 		}
 	}
-	t.Link.Release(batch)
+	l.Release(batch)
 }
 
-func (t *tap) Send(f *TxFrame) {
-	if list := t.sinks.list.Load(); list != nil {
+// send sends a frame.
+func (w *Worker) send(l Link, f *TxFrame) {
+	if list := w.port.sinks.list.Load(); list != nil {
 		for _, s := range *list {
 			s.Sent(&f.Frame)
 		}
 	}
-	t.Link.Send(f)
+	l.Send(f)
 }
 
 // Capture attaches s. The function that it returns detaches it: when that has

@@ -108,7 +108,7 @@ func (h *handover) reclaim(batch []RxFrame) (n int) {
 	var side uint8
 	for r := h.back.Front(); ; r = h.back.Front() {
 		if held > 0 && (r == nil || r.side != side || held == len(batch)) {
-			h.from.sides[side].link.Release(batch[:held])
+			h.from.release(h.from.sides[side].link, batch[:held])
 			n += held
 			held = 0
 		}
@@ -131,7 +131,7 @@ func (h *handover) dissolve() {
 	for l := h.there.Front(); l != nil; l = h.there.Front() {
 		batch[0] = l.frame
 		batch[0].Verdict = wire.DropHandover
-		h.from.sides[l.side].link.Release(batch[:1])
+		h.from.release(h.from.sides[l.side].link, batch[:1])
 		h.there.Pop()
 	}
 	h.there.Free()

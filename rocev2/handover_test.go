@@ -26,7 +26,7 @@ func newCrossed(t testing.TB, manual bool, o PairOptions) (a, b *Port) {
 func framesOut(p *Port) (n int) {
 	for _, w := range p.Workers() {
 		w.token.Lock()
-		l := w.line.(*tap).Link.(*memLink)
+		l := w.line.(*memLink)
 		l.out.reclaim()
 		n += l.out.back.Cap() - len(l.out.free)
 		w.token.Unlock()

@@ -69,7 +69,7 @@ func (w *Worker) receive(from uint8, now clock.Time) bool {
 		kept++
 	}
 	w.batch.Run() // before the frames may go
-	link.Release(w.rx[:kept])
+	w.release(link, w.rx[:kept])
 	w.passOn()
 	return true
 }
@@ -77,7 +77,7 @@ func (w *Worker) receive(from uint8, now clock.Time) bool {
 // takeFrame handles a received frame. It reports false if the frame was lent to
 // another worker, which then judges it.
 func (w *Worker) takeFrame(f *RxFrame, from uint8, now clock.Time) bool {
-	v := wire.Parse(&w.pkt, &f.Frame)
+	v := w.parser.Parse(&w.pkt, &f.Frame)
 	if v == wire.Accepted {
 		switch q := w.find(w.pkt.DestQP); {
 		case q == nil:
@@ -141,7 +141,13 @@ func (w *Worker) expire(now clock.Time) (worked bool) {
 
 // activate puts q in the line of those who may send.
 func (w *Worker) activate(q *QP) {
-	if q.where == isReady || q.dead.Load() {
+	if q.where != isReady {
+		w.queue(q)
+	}
+}
+
+func (w *Worker) queue(q *QP) {
+	if q.dead.Load() {
 		return
 	}
 	w.deactivate(q)
@@ -188,6 +194,7 @@ func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
 // turn lets q send up to n packets, and puts it where it belongs then.
 func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 	q.core.HoldAcks(w.ackMayWait(q, now, ackTime))
+	room := q.core.FrameRoom()
 	for sent < n {
 		if w.mustWait(q, now, sent) {
 			w.wait(s, q, now)
@@ -196,7 +203,7 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 		if w.batch.Free() < qp.PlanOps {
 			w.dispatch()
 		}
-		if !w.reserve(s, q.core.FrameRoom()) {
+		if !w.reserve(s, room) {
 			s.full = true // q stays the first in line
 			return sent
 		}
@@ -266,7 +273,7 @@ func (w *Worker) dispatch() {
 		slot.pkt.Path.Seal(&slot.frame.Frame)
 		w.traffic.sentPkts++
 		w.traffic.sentBytes += uint64(slot.frame.Len())
-		slot.link.Send(&slot.frame)
+		w.send(slot.link, &slot.frame)
 	}
 	if w.spare.side != nil && w.ntx > 0 {
 		w.tx[0].frame = w.tx[w.ntx].frame

@@ -24,7 +24,7 @@ const (
 	lease = 50 * time.Microsecond
 	// longestStandby is how late, after the end of a lease, the goroutine may
 	// notice that.
-	longestStandby = 250 * time.Microsecond
+	longestStandby = 500 * time.Microsecond
 	// patience is how many Polls find nothing before the poller gives up the
 	// processor: some 20 µs.
 	patience = 100
@@ -45,6 +45,7 @@ type Worker struct {
 	sides     [2]side
 	batch     *mem.Batch
 	pkt       wire.Packet // the packet being handled
+	parser    wire.Parser
 	rx        [burst]RxFrame
 	tx        [burst]planned
 	ntx       int  // packets in tx
@@ -108,7 +109,6 @@ type receiveOnly interface{ CanSend() bool }
 
 func newWorker(p *Port, index int, link, loop Link) *Worker {
 	r, ok := link.(receiveOnly)
-	link, loop = p.tap(link), p.tap(loop)
 	w := &Worker{
 		port: p, index: index, line: link, sends: !ok || r.CanSend(), batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
 		bursts: make(map[CQ]*cqBurst), done: make(chan struct{}), spin: p.cfg.Spin,

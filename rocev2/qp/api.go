@@ -67,19 +67,23 @@ type Local struct {
 	Reg  mem.Registration // WRRegMR
 }
 
-// SendWQE is a send work request. SGEs, Inline and Local belong to the queue and
-// stay valid and unchanged until it is retired.
+// SendWQE is a send work request. SGEs and Inline belong to the queue and stay
+// valid and unchanged until it is retired. What most of them need comes first:
+// in a deep queue each cache line costs.
 type SendWQE struct {
-	ID         uint64
-	Opcode     WROpcode
-	Flags      SendFlags
-	Flush      Flush // of WRFlush
+	ID     uint64
+	Opcode WROpcode
+	Flags  SendFlags
+	Flush  Flush // of WRFlush
+	// Completed is set by the requester before it retires a work request for
+	// which it delivered a completion.
+	Completed  bool
+	RKey       uint32
+	RemoteAddr uint64
 	SGEs       []SGE
-	Inline     []byte // the payload itself, when Flags has Inline
 	Imm        uint32 // host order
 	InvKey     uint32 // the key that WRSendInv and WRLocalInv invalidate
-	RemoteAddr uint64
-	RKey       uint32
+	Inline     []byte // the payload itself, when Flags has Inline
 	Length     uint32 // of the range of WRFlush
 	CompareAdd uint64
 	Swap       uint64
@@ -90,10 +94,6 @@ type SendWQE struct {
 	RemoteQPN  ib.QPN
 	RemoteQKey ib.QKey // with the top bit set, the QP's own is sent (IBA 10.2.5)
 	PKeyIndex  uint16  // of QP1
-
-	// Completed is set by the requester before it retires a work request for
-	// which it delivered a completion.
-	Completed bool
 }
 
 // RecvWQE is a receive work request.

@@ -107,14 +107,15 @@ func (q *QP) take() bool {
 		return false
 	}
 	t := r.at(r.tail)
-	*t = request{wqe: w, op: w.Opcode.operation(), first: r.high, length: w.length()}
+	*t = request{}
+	t.wqe, t.op, t.first, t.length = w, w.Opcode.operation(), r.high, w.length()
 	switch {
 	case t.op.local != nil:
 		t.packets = 0
 	case t.isAtomic():
 		t.packets = 1
 	default:
-		t.packets = max(1, (t.length+uint64(q.mtu)-1)/uint64(q.mtu))
+		t.packets = q.packets(t.length)
 	}
 	r.tail++
 	return true

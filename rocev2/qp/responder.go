@@ -1,6 +1,8 @@
 package qp
 
 import (
+	"math/bits"
+
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -181,8 +183,11 @@ func (q *QP) span(p *wire.Packet) int {
 	return q.readPackets(uint64(p.Length))
 }
 
-func (q *QP) readPackets(n uint64) int {
-	return max(1, int((n+uint64(q.mtu)-1)/uint64(q.mtu)))
+func (q *QP) readPackets(n uint64) int { return int(q.packets(n)) }
+
+// packets returns how many packets n bytes take. A path MTU is a power of two.
+func (q *QP) packets(n uint64) uint64 {
+	return max(1, (n+uint64(q.mtu)-1)>>bits.TrailingZeros32(uint32(q.mtu)))
 }
 
 // execute checks a request in sequence and adds its ops.
@@ -335,7 +340,8 @@ func (q *QP) findRemote(rkey uint32, va, n uint64, need mem.Access) *mem.MR {
 
 // startWrite checks the RETH of a WRITE.
 func (q *QP) startWrite(p *wire.Packet, m *message) refusal {
-	*m = message{op: wire.OpWrite, va: p.VA, size: uint64(p.Length)}
+	*m = message{}
+	m.op, m.va, m.size = wire.OpWrite, p.VA, uint64(p.Length)
 	switch {
 	case m.size > MaxMessage:
 		return invalid
