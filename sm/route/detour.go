@@ -15,12 +15,29 @@ import (
 // report; hosts that cannot reach each other make the engine unfit.
 func detour(t *Tables, o *orientation) {
 	d := &detourer{t: t, g: t.Graph, o: o}
+	holes := t.holes()
 	for _, dest := range t.Graph.Dests {
-		d.to(dest)
+		if holes[dest.LID] {
+			d.to(dest)
+		}
 	}
 	if d.count > 0 {
 		t.Notes = append(t.Notes, fmt.Sprintf("%d ways between hosts and switches go down and up again; no traffic between hosts takes them", d.count))
 	}
+}
+
+// holes marks the LIDs that some switch has no way to. It goes by switch, since
+// the tables of large subnets are far apart in memory.
+func (t *Tables) holes() []bool {
+	holes := make([]bool, int(t.Graph.MaxLID)+1)
+	for _, table := range t.LFT {
+		for lid := range holes {
+			if table[lid] == NoPort {
+				holes[lid] = true
+			}
+		}
+	}
+	return holes
 }
 
 type detourer struct {

@@ -2,6 +2,7 @@ package route
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/sm/topo"
@@ -53,17 +54,31 @@ type ftreeRouter struct {
 	found []int32 // by switch: the link it would climb by
 
 	// Tables of large subnets are far apart in memory, so the entries of a block
-	// of LIDs are gathered by switch first.
+	// of LIDs are gathered first.
 	block   int      // the LIDs gathered are those of this block
 	pending []ib.LID // which of them
-	entries []uint8  // by switch and place in the block
+	entries []uint8  // by place in the block and switch
+	column  []uint8  // of these, those of the LID being routed
+	blank   []uint8  // no entries
+
+	// Nothing but management goes up from switches without hosts where no trunk
+	// passes, so all LIDs at a switch share these ways.
+	idle    []idleWay // by switch
+	sharing int32     // the switch that they lead to
+}
+
+// idleWay is a way up that LIDs at one switch share.
+type idleWay struct {
+	port uint8 // 0 is none
+	hops int32
 }
 
 func (f *ftreeRouter) alloc() {
 	n := f.g.Switches()
 	f.down, f.used = make([]int32, f.g.Links()), make([]int64, f.g.Links())
 	f.hops, f.found = make([]int32, n), make([]int32, n)
-	f.entries = make([]uint8, n*BlockSize)
+	f.entries, f.idle, f.sharing = make([]uint8, n*BlockSize), make([]idleWay, n), topo.None
+	f.blank = slices.Repeat([]uint8{NoPort}, n)
 	for i := range f.found {
 		f.found[i] = topo.None
 	}
@@ -89,18 +104,23 @@ func (f *ftreeRouter) open(d topo.Dest) {
 		f.flush()
 		f.block = b
 	}
-	f.pending = append(f.pending, d.LID)
-	for i := int(d.LID) % BlockSize; i < len(f.entries); i += BlockSize {
-		f.entries[i] = NoPort
+	if f.sharing != d.Switch {
+		f.sharing = d.Switch
+		clear(f.idle)
 	}
-	f.entries[int(d.Switch)*BlockSize+int(d.LID)%BlockSize] = d.Port
+	f.pending = append(f.pending, d.LID)
+	n, at := f.g.Switches(), int(d.LID)%BlockSize
+	f.column = f.entries[at*n : (at+1)*n]
+	copy(f.column, f.blank)
+	f.column[d.Switch] = d.Port
 }
 
 // flush writes what was gathered into the tables.
 func (f *ftreeRouter) flush() {
+	n := f.g.Switches()
 	for s, table := range f.t.LFT {
 		for _, l := range f.pending {
-			table[l] = f.entries[s*BlockSize+int(l)%BlockSize]
+			table[l] = f.entries[int(l)%BlockSize*n+s]
 		}
 	}
 	f.pending = f.pending[:0]
@@ -119,7 +139,7 @@ func (f *ftreeRouter) trunk(d topo.Dest) {
 		if d.IsHost() {
 			f.down[back]++
 		}
-		f.set(f.g.To[up], d, back)
+		f.set(f.g.To[up], back)
 		f.chain = append(f.chain, f.g.To[up])
 	}
 }
@@ -135,8 +155,8 @@ func (f *ftreeRouter) leastDown(s int32) int32 {
 	return best
 }
 
-func (f *ftreeRouter) set(s int32, d topo.Dest, link int32) {
-	f.entries[int(s)*BlockSize+int(d.LID)%BlockSize] = f.g.Port[link]
+func (f *ftreeRouter) set(s, link int32) {
+	f.column[s] = f.g.Port[link]
 	f.hops[s] = f.hops[f.g.To[link]] + 1
 }
 
@@ -150,7 +170,7 @@ func (f *ftreeRouter) descend(d topo.Dest) {
 			if f.hops[t] >= 0 {
 				continue
 			}
-			f.set(t, d, f.g.Rev[up])
+			f.set(t, f.g.Rev[up])
 			f.layer = append(f.layer, t)
 		}
 	}
@@ -188,7 +208,7 @@ func (f *ftreeRouter) look(s int32) {
 }
 
 func (f *ftreeRouter) take(s int32, d topo.Dest, up int32) {
-	f.set(s, d, up)
+	f.set(s, up)
 	if d.IsHost() {
 		f.used[up] += int64(f.g.Hosts[s])
 	}
@@ -201,15 +221,24 @@ func (f *ftreeRouter) climbRest(d topo.Dest) {
 		if f.hops[s] >= 0 {
 			continue
 		}
-		if up := f.nearestUp(s, int(d.LID)); up != topo.None {
-			f.take(s, d, up)
+		if way := f.idle[s]; way.port != 0 {
+			f.column[s], f.hops[s] = way.port, way.hops
+			continue
+		}
+		up := f.nearestUp(s, int(d.LID))
+		if up == topo.None {
+			continue
+		}
+		f.take(s, d, up)
+		if f.g.Hosts[s] == 0 {
+			f.idle[s] = idleWay{f.g.Port[up], f.hops[s]}
 		}
 	}
 }
 
 // fewChoices are compared for switches without hosts. On a whole tree nothing
 // but their own management passes where they choose.
-const fewChoices = 4
+const fewChoices = 2
 
 // nearestUp returns the upward link of s behind which the route is shortest, of
 // equal ones the least used. Where none is used, turn spreads the LIDs.
