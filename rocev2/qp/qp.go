@@ -53,6 +53,9 @@ func New(c Config) *QP {
 	}
 	q.req.ring = make([]request, ceilPow2(c.Caps.MaxSendWR))
 	q.resp.taken = make([]receive, ceilPow2(c.Caps.MaxRecvWR))
+	if q.svc.datagram {
+		q.resp.headers = make([][wire.IPv4Len]byte, len(q.resp.taken))
+	}
 	q.reset()
 	return q
 }

@@ -25,7 +25,9 @@ type responder struct {
 	taken            []receive
 	head, next, tail uint32
 	recvStatus       WCStatus // with a noteReject that ends a receive
-	lost             bool     // UC: what comes is of a message that was given up
+	// headers has room for the IPv4 header of the datagram in each of taken.
+	headers [][wire.IPv4Len]byte
+	lost    bool // UC: what comes is of a message that was given up
 
 	// saved are the READs and atomics that can be answered again, oldest first.
 	saved ring[savedRequest]
@@ -90,7 +92,7 @@ type response struct {
 
 func (r *responder) clear() {
 	clear(r.taken)
-	*r = responder{taken: r.taken}
+	*r = responder{taken: r.taken, headers: r.headers}
 }
 
 // start readies the responder for the first PSN.

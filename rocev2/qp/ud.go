@@ -222,7 +222,7 @@ func (q *QP) handleUD(p *wire.Packet, _ clock.Time, b *mem.Batch) wire.Verdict {
 // receiveDatagram adds the ops that put a datagram into its receive: the GRH,
 // then the payload. It returns false when a key doesn't allow it.
 func (q *QP) receiveDatagram(w *RecvWQE, p *wire.Packet, b *mem.Batch) bool {
-	header, grh := q.op(b), grhOf(p)
+	header, grh := q.op(b), q.grhOf(p)
 	header.Kind, header.Note.Code = mem.Scatter, noteHeader
 	if !q.eachSGE(w.SGEs, 0, GRHLen, &grh, header, b) {
 		return false
@@ -237,14 +237,18 @@ var noGRH [GRHLen - wire.IPv4Len]byte
 
 // grhOf returns the 40 bytes before a datagram's payload: the header of IPv6, or
 // that of IPv4 in bytes 20 to 39 (Annex A17.4.5.2). By its checksum programs
-// tell which of the two it is, so a wrong one is put right in the frame.
-func grhOf(p *wire.Packet) [2][]byte {
+// tell which of the two it is, so a wrong one is put right.
+func (q *QP) grhOf(p *wire.Packet) [2][]byte {
 	h := p.IPHeader()
 	if p.IPv6 {
 		return [2][]byte{h}
 	}
 	if sum := wire.IPv4Checksum(h); sum != binary.BigEndian.Uint16(h[10:]) {
-		binary.BigEndian.PutUint16(h[10:], sum)
+		r := &q.resp
+		right := &r.headers[int(r.next-1)&(len(r.headers)-1)]
+		copy(right[:], h)
+		binary.BigEndian.PutUint16(right[10:], sum)
+		h = right[:]
 	}
 	return [2][]byte{noGRH[:], h}
 }

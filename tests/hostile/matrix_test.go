@@ -82,8 +82,8 @@ func (r *rig) tryAll(s qp.State, sc scene, lengths []int) {
 		}
 	}
 	d := r.port.Drops()
-	receives := s == qp.RTR || s == qp.RTS || s == qp.SQD
-	if refused := d[wire.DropRejected] > 100; refused != receives || (d[wire.Accepted] > 5) != receives {
+	receives := s == qp.RTR || s == qp.RTS || s == qp.SQD || s == qp.SQE
+	if refused := d[wire.DropRejected]+d[wire.DropTooLong] > 100; refused != receives || (d[wire.Accepted] > 5) != receives {
 		r.t.Errorf("%d frames accepted, %d refused", d[wire.Accepted], d[wire.DropRejected])
 	}
 	r.t.Logf("%d frames, %d accepted, %d refused", r.port.Counters().RcvdPkts, d[wire.Accepted], d[wire.DropRejected])
@@ -102,7 +102,25 @@ func (r *rig) try(x *cell, fresh bool) bool {
 	if took := x.op == 0x17 && got.Verdict == wire.Accepted; r.victim.valid(key) == took {
 		r.t.Fatalf("%v: the key %#x has been invalidated: %v, want %v", x, key, !took, took)
 	}
-	return got.Verdict != wire.Accepted && got.State == x.state && len(got.Sent) == 0 && len(got.Events) == 0
+	return got.Verdict != wire.Accepted && got.State == x.state && len(got.Sent) == 0 && len(got.Events) == 0 && !x.moves(got.Verdict)
+}
+
+// moves reports whether the victim expects another PSN after a packet that it
+// dropped: UC does, after whatever came to it.
+func (x *cell) moves(v wire.Verdict) bool {
+	return x.r.victim.typ == qp.UC && (v == wire.DropRejected || v == wire.DropTooLong || v == wire.DropIncomplete)
+}
+
+// TestMatrixUnreliable is TestMatrix for UC and UD.
+func TestMatrixUnreliable(t *testing.T) {
+	for _, typ := range []qp.Type{qp.UC, qp.UD} {
+		for _, s := range append(states, qp.SQE) {
+			t.Run(typ.String()+"/"+s.String(), func(t *testing.T) {
+				r := newRigOf(t, typ, ib.MTU256)
+				r.tryAll(s, idle, append(lengths(), lengthsOf(ib.MTU256)...))
+			})
+		}
+	}
 }
 
 // TestTruncated cuts a good frame of each opcode at every length; the lengths

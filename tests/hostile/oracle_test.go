@@ -45,8 +45,12 @@ func (r *rig) play(s qp.State, sc scene) {
 	if s == qp.Reset || s == qp.Err {
 		return // nothing can be posted, or is flushed at once
 	}
-	v.recv(1, recvOff, recvLen)
-	v.recv(2, recv2Off, recvLen)
+	room := recvLen
+	if v.typ == qp.UD {
+		room += qp.GRHLen
+	}
+	v.recv(1, recvOff, room)
+	v.recv(2, recv2Off, room)
 	w := qp.SendWQE{ID: requestID, SGEs: v.sge(localOff, 8), RemoteAddr: 0x5000, RKey: 9}
 	switch sc {
 	case idle:
@@ -91,6 +95,10 @@ func (x *cell) head() []byte {
 	key, n := v.mr.Key, max(0, x.payload())
 	imm := be.AppendUint32(nil, immediate)
 	switch x.op {
+	case 0x64, 0x65:
+		return append(deth(victimKey, peerQPN), imm...)[:opcodes[x.op].ext]
+	}
+	switch x.op &^ 0x20 { // UC as RC
 	case 0x03, 0x05, 0x09:
 		return imm
 	case 0x06, 0x0a:
@@ -160,12 +168,18 @@ func (x *cell) expect() (o outcome, change func([]byte)) {
 		return silent(v, x.state), nil
 	}
 	switch {
-	case x.state != qp.RTR && x.state != qp.RTS && x.state != qp.SQD:
+	case x.state != qp.RTR && x.state != qp.RTS && x.state != qp.SQD && x.state != qp.SQE:
 		return silent(wire.DropQPState, x.state), nil
+	case x.op == 0x81 && x.r.victim.typ == qp.UD: // datagrams are of no flow that could be slowed down
+		return silent(wire.DropCNP, x.state), nil
 	case x.op == 0x81:
 		return silent(wire.Accepted, x.state), nil
-	case x.op >= 0x20:
+	case x.op&^0x1f != transports[x.r.victim.typ]:
 		return silent(wire.DropTransport, x.state), nil
+	case x.r.victim.typ == qp.UC:
+		return x.expectUC()
+	case x.r.victim.typ == qp.UD:
+		return x.expectUD()
 	case isResponse(x.op) && x.state == qp.RTR:
 		return silent(wire.DropQPState, x.state), nil
 	case isResponse(x.op) && x.scene == idle:

@@ -96,6 +96,12 @@ func (p *posts) check(t *testing.T, b []byte, o *outcome) {
 // the ICRC right.
 func (r *rig) mutant(rnd *rand.Rand) []byte {
 	x := cell{r: r, op: byte(rnd.IntN(0x20)), state: qp.RTS, len: least}
+	switch r.victim.typ {
+	case qp.UC:
+		x.op = 0x20 + byte(rnd.IntN(12))
+	case qp.UD:
+		x.op = 0x64 + byte(rnd.IntN(2))
+	}
 	o := opcodes[x.op]
 	x.len += o.ext
 	switch o.payload {

@@ -47,6 +47,7 @@ type rig struct {
 type conn struct {
 	*rocev2.QP
 	rig      *rig
+	typ      qp.Type
 	sq       sendRing
 	rq       recvRing
 	cq       completions
@@ -108,8 +109,13 @@ func (c *completions) Push(cs []qp.Completion) bool {
 	return true
 }
 
-// newRig makes a port with one queue, and one for each of more.
-func newRig(t testing.TB, mtu ib.MTU, more ...*link) *rig {
+// newRig makes a port with one queue, and one for each of more. The victim is
+// an RC QP.
+func newRig(t testing.TB, mtu ib.MTU, more ...*link) *rig { return newRigOf(t, qp.RC, mtu, more...) }
+
+// newRigOf makes one whose victim is of a type.
+func newRigOf(t testing.TB, typ qp.Type, mtu ib.MTU, more ...*link) *rig {
+	t.Helper()
 	t.Helper()
 	r := &rig{t: t, links: append([]*link{newLink(t)}, more...), now: clock.Now(), mtu: mtu}
 	r.link = r.links[0]
@@ -123,7 +129,7 @@ func newRig(t testing.TB, mtu ib.MTU, more ...*link) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.victim, r.bystander = r.newConn(victimQPN, peerAddress), r.newConn(bystanderQPN, 3)
+	r.victim, r.bystander = r.newConn(typ, victimQPN, peerAddress), r.newConn(qp.RC, bystanderQPN, 3)
 	t.Cleanup(func() {
 		r.link.check()
 		r.victim.Destroy()
@@ -139,8 +145,8 @@ func newRig(t testing.TB, mtu ib.MTU, more ...*link) *rig {
 func gid4(last byte) ib.GID { return ib.GID{10: 0xff, 11: 0xff, 12: 10, 15: last} }
 func gid6(last byte) ib.GID { return ib.GID{0: 0xfd, 15: last} }
 
-func (r *rig) newConn(n ib.QPN, peer byte) *conn {
-	c := &conn{rig: r, mem: make([]byte, memSize), peer: peer}
+func (r *rig) newConn(typ qp.Type, n ib.QPN, peer byte) *conn {
+	c := &conn{rig: r, typ: typ, mem: make([]byte, memSize), peer: peer}
 	for i := range c.mem {
 		c.mem[i] = byte(i*11 ^ i>>7)
 	}
@@ -155,7 +161,7 @@ func (r *rig) newConn(n ib.QPN, peer byte) *conn {
 	}
 	c.pd = pd
 	c.QP, err = r.port.CreateQP(rocev2.QPInit{
-		PD: pd, SQ: &c.sq, RQ: &c.rq, SendCQ: &c.cq, RecvCQ: &c.cq, Number: n, SigAll: true,
+		Type: typ, PD: pd, SQ: &c.sq, RQ: &c.rq, SendCQ: &c.cq, RecvCQ: &c.cq, Number: n, SigAll: true,
 		Caps:    qp.Caps{MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
 		OnEvent: func(e qp.Event) { c.events = append(c.events, e) },
 	})
@@ -185,7 +191,9 @@ const (
 	initMask = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess
 	rtrMask  = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
 	rtsMask  = qp.AttrState | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrSQPSN | qp.AttrMaxRdAtomic
-	access   = mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic | mem.FlushGlobal
+	// victimKey is the Q_Key of a victim of UD.
+	victimKey = 0x11223344
+	access    = mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic | mem.FlushGlobal
 )
 
 // attrs are the attributes of the steps to RTS.
@@ -194,9 +202,27 @@ func (c *conn) attrs() (toInit, toRTR, toRTS qp.Attr) {
 	if c.rig.v6 == 1 {
 		av.DGID = gid6(c.peer)
 	}
-	return qp.Attr{State: qp.Init, Port: 1, Access: access},
+	return qp.Attr{State: qp.Init, Port: 1, Access: access, QKey: victimKey},
 		qp.Attr{State: qp.RTR, AV: av, PathMTU: c.rig.mtu, DestQPN: peerQPN, RQPSN: firstRQ, MaxDestRdAtomic: 2, MinRNRTimer: 1},
 		qp.Attr{State: qp.RTS, Timeout: 14, RetryCnt: 1, RNRRetry: 1, SQPSN: firstSQ, MaxRdAtomic: 4}
+}
+
+// masks are the attributes of the steps to RTS.
+func (c *conn) masks() (toInit, toRTR, toRTS qp.AttrMask) {
+	switch c.typ {
+	case qp.UC:
+		return initMask, qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN, qp.AttrState | qp.AttrSQPSN
+	case qp.UD:
+		return qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrQKey, qp.AttrState, qp.AttrState | qp.AttrSQPSN
+	}
+	return initMask, rtrMask, rtsMask
+}
+
+// failSend brings a QP of UC or UD to SQE.
+func (c *conn) failSend() {
+	c.post(qp.SendWQE{Opcode: qp.WRRead})
+	c.rig.step()
+	c.sq, c.cq = sendRing{}, completions{}
 }
 
 // enter takes the QP through RESET to a state, its queues empty.
@@ -205,21 +231,24 @@ func (c *conn) enter(s qp.State) {
 	c.modify(qp.Attr{State: qp.Reset}, qp.AttrState)
 	c.sq, c.rq, c.cq, c.events = sendRing{}, recvRing{}, completions{}, nil
 	toInit, toRTR, toRTS := c.attrs()
+	initAttrs, rtrAttrs, rtsAttrs := c.masks()
 	switch s {
-	case qp.Init, qp.RTR, qp.RTS, qp.SQD:
-		c.modify(toInit, initMask)
+	case qp.Init, qp.RTR, qp.RTS, qp.SQD, qp.SQE:
+		c.modify(toInit, initAttrs)
 	}
 	switch s {
-	case qp.RTR, qp.RTS, qp.SQD:
-		c.modify(toRTR, rtrMask)
+	case qp.RTR, qp.RTS, qp.SQD, qp.SQE:
+		c.modify(toRTR, rtrAttrs)
 	}
 	switch s {
-	case qp.RTS, qp.SQD:
-		c.modify(toRTS, rtsMask)
+	case qp.RTS, qp.SQD, qp.SQE:
+		c.modify(toRTS, rtsAttrs)
 	}
 	switch s {
 	case qp.SQD, qp.Err:
 		c.modify(qp.Attr{State: s}, qp.AttrState)
+	case qp.SQE:
+		c.failSend()
 	}
 	c.rig.step()
 	c.rig.link.take()
