@@ -108,6 +108,8 @@ func (q *QP) usePath(k pair, h hop) {
 	flow := flowOf(&a.AV, k, &h)
 	flow.TClass = q.worker.port.ecn(flow.TClass)
 	flow.SrcPort = wire.SourcePort(flow.FlowLabel, q.number, a.DestQPN)
+	flow.RxeFlush = a.AV.RxeFlush
+	q.rxePeer.Store(a.AV.RxeFlush)
 	q.template.Set(&flow)
 	q.takeSide()
 	if h.known {

@@ -56,6 +56,7 @@ type QP struct {
 	worker    *Worker
 	onEvent   func(qp.Event)
 	dead      atomic.Bool // destroyed
+	rxePeer   atomic.Bool // see rxeFlush
 
 	// The worker's, under its token.
 	core           machine

@@ -36,6 +36,7 @@ type ConnectOptions struct {
 	TClass          uint8   // DSCP and ECN of the packets
 	SL              uint8   // kept for Query; no packet carries it
 	FlowLabel       uint32  // 20 bits; of IPv6 packets, and what UDP source ports are made from unless it is 0
+	RxeFlush        bool    // the peer is a Linux rxe, whose FLUSH has an ICRC of its own; see AV
 }
 
 func (o *ConnectOptions) defaults(active ib.MTU) {
@@ -113,7 +114,7 @@ func (q *QP) ToRTR(peer Endpoint, o ConnectOptions) error {
 	return q.Modify(QPAttr{
 		State: StateRTR, PathMTU: o.PathMTU, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxDestRdAtomic, MinRNRTimer: o.MinRNRTimer,
-		AV: AV{DGID: peer.GID, SGIDIndex: uint8(o.GIDIndex), Port: 1, TClass: o.TClass, SL: o.SL, FlowLabel: o.FlowLabel},
+		AV: AV{DGID: peer.GID, SGIDIndex: uint8(o.GIDIndex), Port: 1, TClass: o.TClass, SL: o.SL, FlowLabel: o.FlowLabel, RxeFlush: o.RxeFlush},
 	}, q.connectMask(AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN|AttrMaxDestRdAtomic|AttrMinRNRTimer))
 }
 

@@ -321,3 +321,32 @@ func (s *side) flood(key uint32, base uint64, started chan<- bool) {
 		}
 	}
 }
+
+// A FLUSH between ends of which each takes the other for Linux rxe, or not: who does takes both kinds of ICRC.
+func TestFlushOfAnRxePeer(t *testing.T) {
+	for _, x := range []struct{ here, there, arrives bool }{
+		{false, false, true}, {false, true, true}, {true, true, true}, {true, false, false},
+	} {
+		da, db := must2(OpenPair(PairOptions{}))
+		a, b := newSide(da, 64, Caps{}), newSide(db, 64, Caps{})
+		o := ConnectOptions{Access: RemoteWrite | FlushGlobal, Timeout: 10, RetryCnt: 1, RxeFlush: x.here}
+		must(0, a.qp.Connect(must(b.qp.Endpoint(0)), o))
+		o.RxeFlush = x.there
+		must(0, b.qp.Connect(must(a.qp.Endpoint(0)), o))
+		mr := must(b.pd.RegMR(make([]byte, 64), LocalWrite|RemoteWrite|FlushGlobal))
+		must(a.qp.PostSend(SendWR{Opcode: OpFlush, Flags: Signaled, Flush: FlushRegion, RKey: mr.RKey()}))
+		if wc := a.wait(t, 1)[0]; x.arrives != (wc.Status == Success) || !x.arrives && wc.Status != RetryExcErr {
+			t.Errorf("%+v: %v", x, wc.Status)
+		}
+		// Any other packet has the ICRC of the specification.
+		if x.arrives {
+			must(a.qp.PostSend(SendWR{Opcode: OpWrite, Flags: Signaled, InlineData: []byte("x"), RemoteAddr: mr.IOVA(), RKey: mr.RKey()}))
+			a.done(t)
+		}
+		if err := errors.Join(da.Close(), db.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func must2(a, b *Device, err error) (*Device, *Device) { return must(a, err), b }

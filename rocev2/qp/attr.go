@@ -29,6 +29,9 @@ type AV struct {
 	SL        uint8   // kept for Query; no packet carries it
 	Port      uint8   // 0 or 1
 	Rate      ib.Rate // kept for Query; nothing limits it
+	// RxeFlush says that the peer is a Linux rxe, which gives a FLUSH an ICRC of
+	// its own and drops one with that of the specification (seen in 6.12).
+	RxeFlush bool
 }
 
 // Attr are the attributes of a QP, as ibv_qp_attr has them.
