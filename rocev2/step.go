@@ -77,14 +77,10 @@ func (w *Worker) receive(from uint8, now clock.Time) bool {
 // takeFrame handles a received frame. It reports false if the frame was lent to
 // another worker, which then judges it.
 func (w *Worker) takeFrame(f *RxFrame, from uint8, now clock.Time) bool {
-<<<<<<< ours
 	v := w.parser.Parse(&w.pkt, &f.Frame)
-=======
-	v := wire.Parse(&w.pkt, &f.Frame)
 	if v == wire.DropICRC {
 		v = w.rxeFlush()
 	}
->>>>>>> theirs
 	if v == wire.Accepted {
 		switch q := w.find(w.pkt.DestQP); {
 		case q == nil:
