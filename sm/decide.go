@@ -1,8 +1,10 @@
 package sm
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
@@ -70,8 +72,9 @@ func (m *Manager) prune() (order []*node) {
 	return order
 }
 
-// leave marks nodes that are connected no more.
+// leave marks nodes that are connected no more, and says which.
 func (m *Manager) leave(seen map[*node]bool) {
+	var left []string
 	for _, g := range slices.Sorted(maps.Keys(m.nodes)) {
 		n := m.nodes[g]
 		if seen[n] {
@@ -80,11 +83,18 @@ func (m *Manager) leave(seen map[*node]bool) {
 		if !n.gone && n.asked && !m.heavy || n.gone && m.snapshot != nil && m.snapshot.Fabric.Node(g) != topo.None {
 			m.infof("discover", "%s left the subnet", n.name())
 			m.changed = true
+			left = append(left, n.name())
 		}
 		n.gone, n.asked = true, false
 		for i := range n.ports {
 			n.ports[i].disconnect()
 		}
+	}
+	if more := len(left) - namedProblems; more > 0 {
+		left = append(left[:namedProblems], fmt.Sprintf("and %d more", more))
+	}
+	if len(left) > 0 {
+		m.errorf("6008", "discover", "cut off: %s", strings.Join(left, ", "))
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/fabric"
 	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/sm/subnet"
+	"github.com/urxe/urxe/sm/topo"
 )
 
 // TestLoss: with a fifth of the MADs of a switch lost, every node comes up.
@@ -226,15 +228,15 @@ func blocksUnlike(a, b []byte) (n int) {
 }
 
 // TestChurn: random failures and returns of links and switches; after each the
-// tables that the switches hold must be right.
+// tables that the switches hold must be right, and what is cut off must be named.
 func TestChurn(t *testing.T) {
-	rounds := 60
+	rounds := 20
 	if *long {
 		rounds = 1000
 	}
 	s := seed(t)
-	for i, net := range []string{"kfat8", "torus4x4", "random20"} {
-		t.Run(net, func(t *testing.T) { churn(t, net, rand.New(rand.NewPCG(s, uint64(i))), rounds/3+1) })
+	for i, net := range []string{"kfat8", "torus4x4", "torus4x4x4", "random20", "ring8"} {
+		t.Run(net, func(t *testing.T) { churn(t, net, rand.New(rand.NewPCG(s, uint64(i))), rounds) })
 	}
 }
 
@@ -244,6 +246,7 @@ func churn(t *testing.T, net string, r *rand.Rand, rounds int) {
 	b.m.Start(b.now)
 	b.sweep()
 	var broken []func() string
+	kinds := map[string]int{}
 	for range rounds {
 		what := ""
 		if len(broken) > 0 && r.IntN(2) == 0 {
@@ -256,6 +259,8 @@ func churn(t *testing.T, net string, r *rand.Rand, rounds int) {
 				broken = append(broken, undo)
 			}
 		}
+		before := b.snap
+		b.events = nil
 		b.run(10 * time.Second)
 		if !b.m.Idle() {
 			t.Fatalf("after %s the sweep does not end: %+v", what, b.m.Progress())
@@ -263,15 +268,63 @@ func churn(t *testing.T, net string, r *rand.Rand, rounds int) {
 		if len(b.snap.Missing) > 0 {
 			t.Fatalf("after %s: missing %q", what, b.snap.Missing)
 		}
+		b.complete(before, what)
 		if err := b.audit().Err(); err != nil {
 			t.Fatalf("after %s: %v", what, err)
 		}
+		count(kinds, b.events)
 	}
+	t.Logf("%d rounds: %v", rounds, kinds)
 	for _, undo := range broken {
 		undo()
 	}
 	b.run(2 * time.Minute)
 	b.up()
+}
+
+// count adds up how routings came about.
+func count(kinds map[string]int, events []Event) {
+	for _, e := range events {
+		for _, kind := range []string{"tables repaired", "routed anew", "cut off"} {
+			if strings.Contains(e.Text, kind) {
+				kinds[kind]++
+			}
+		}
+	}
+}
+
+// complete fails the test unless the snapshot has all that is connected, and
+// nothing else, and what it has no more was reported.
+func (b *bed) complete(before *subnet.Snapshot, what string) {
+	b.t.Helper()
+	there := b.reachable()
+	for _, n := range b.f.Nodes() {
+		is, was := b.snap.Fabric.Node(n.GUID()) != topo.None, before.Fabric.Node(n.GUID()) != topo.None
+		switch {
+		case is != there[n]:
+			b.t.Fatalf("after %s: %v is connected: %v, in the subnet: %v", what, n, there[n], is)
+		case was && !is && !b.said(fmt.Sprintf("(0x%016x) left the subnet", uint64(n.GUID()))):
+			b.t.Fatalf("after %s: nothing says that %v is cut off", what, n)
+		}
+	}
+}
+
+// reachable finds what is connected to the manager.
+func (b *bed) reachable() map[*fabric.Node]bool {
+	there := map[*fabric.Node]bool{b.node: true}
+	for queue := []*fabric.Node{b.node}; len(queue) > 0; queue = queue[1:] {
+		n := queue[0]
+		if n != b.node && n.Type() != mad.NodeSwitch {
+			continue
+		}
+		for i := 1; i <= n.NumPorts(); i++ {
+			if p, _ := n.Peer(i); p != nil && !there[p] && n.Info(i).PortPhysicalState() == mad.PhysLinkUp {
+				there[p] = true
+				queue = append(queue, p)
+			}
+		}
+	}
+	return there
 }
 
 // damage breaks something and returns how to mend it.

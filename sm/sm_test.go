@@ -44,6 +44,7 @@ func load(t testing.TB, name string) *fabric.Fabric {
 type bed struct {
 	t      testing.TB
 	f      *fabric.Fabric
+	node   *fabric.Node // that it is attached to
 	m      *Manager
 	end    *fabric.Endpoint
 	now    clock.Time
@@ -77,7 +78,7 @@ func newBed(t testing.TB, f *fabric.Fabric, node string, cfg Config) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.end = end
+	b.end, b.node = end, n
 	if err := end.SetSM(true); err != nil {
 		t.Fatal(err)
 	}

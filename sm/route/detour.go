@@ -15,29 +15,32 @@ import (
 // report; hosts that cannot reach each other make the engine unfit.
 func detour(t *Tables, o *orientation) {
 	d := &detourer{t: t, g: t.Graph, o: o}
-	holes := t.holes()
-	for _, dest := range t.Graph.Dests {
-		if holes[dest.LID] {
-			d.to(dest)
-		}
+	d.idle(t.holes())
+	for _, dest := range t.holes() {
+		d.to(dest)
 	}
 	if d.count > 0 {
 		t.Notes = append(t.Notes, fmt.Sprintf("%d ways between hosts and switches go down and up again; no traffic between hosts takes them", d.count))
 	}
 }
 
-// holes marks the LIDs that some switch has no way to. It goes by switch, since
+// holes lists the LIDs that some switch has no way to. It goes by switch, since
 // the tables of large subnets are far apart in memory.
-func (t *Tables) holes() []bool {
-	holes := make([]bool, int(t.Graph.MaxLID)+1)
+func (t *Tables) holes() (dests []topo.Dest) {
+	hole := make([]bool, int(t.Graph.MaxLID)+1)
 	for _, table := range t.LFT {
-		for lid := range holes {
+		for lid := range hole {
 			if table[lid] == NoPort {
-				holes[lid] = true
+				hole[lid] = true
 			}
 		}
 	}
-	return holes
+	for _, d := range t.Graph.Dests {
+		if hole[d.LID] {
+			dests = append(dests, d)
+		}
+	}
+	return dests
 }
 
 type detourer struct {
@@ -47,6 +50,18 @@ type detourer struct {
 	turns   *cdg // of all paths; nil until it is needed
 	missing []int32
 	count   int // ways that something uses
+}
+
+// idle gives ways that nothing takes to switches beside one that has a way, and
+// leaves the others to to. It goes by switch as well.
+func (d *detourer) idle(holes []topo.Dest) {
+	for s := range int32(d.g.Switches()) {
+		for _, dest := range holes {
+			if !used(d.g, s, dest) && d.t.LFT[s][dest.LID] == NoPort {
+				d.from(s, dest)
+			}
+		}
+	}
 }
 
 // to gives switches without a way to dest one over a neighbour that has, until

@@ -45,13 +45,14 @@ type ftreeRouter struct {
 	o *orientation
 
 	down []int32 // by link: LIDs that come down it, trunks only
-	used []int64 // by link: paths of hosts that go up it
+	used []int64 // by link that goes down: paths of hosts that go up the same cable
+	far  []uint8 // by link: its port at the other end
 
 	hops  []int32 // by switch: hops to the LID being routed, -1 while it has no route
 	chain []int32 // the trunk, from the LID's switch up
 	layer []int32 // breadth-first search: this layer and the next
 	next  []int32
-	found []int32 // by switch: the link it would climb by
+	found []int32 // by switch: the link down to it that it would climb by
 
 	// Tables of large subnets are far apart in memory, so the entries of a block
 	// of LIDs are gathered first.
@@ -60,6 +61,7 @@ type ftreeRouter struct {
 	entries []uint8  // by place in the block and switch
 	column  []uint8  // of these, those of the LID being routed
 	blank   []uint8  // no entries
+	nowhere []int32  // no hops
 
 	// Nothing but management goes up from switches without hosts where no trunk
 	// passes, so all LIDs at a switch share these ways.
@@ -76,9 +78,13 @@ type idleWay struct {
 func (f *ftreeRouter) alloc() {
 	n := f.g.Switches()
 	f.down, f.used = make([]int32, f.g.Links()), make([]int64, f.g.Links())
+	f.far = make([]uint8, f.g.Links())
+	for e := range f.far {
+		f.far[e] = f.g.Port[f.g.Rev[e]]
+	}
 	f.hops, f.found = make([]int32, n), make([]int32, n)
 	f.entries, f.idle, f.sharing = make([]uint8, n*BlockSize), make([]idleWay, n), topo.None
-	f.blank = slices.Repeat([]uint8{NoPort}, n)
+	f.blank, f.nowhere = slices.Repeat([]uint8{NoPort}, n), slices.Repeat([]int32{-1}, n)
 	for i := range f.found {
 		f.found[i] = topo.None
 	}
@@ -86,9 +92,7 @@ func (f *ftreeRouter) alloc() {
 
 func (f *ftreeRouter) route(d topo.Dest) {
 	f.open(d)
-	for i := range f.hops {
-		f.hops[i] = -1
-	}
+	copy(f.hops, f.nowhere)
 	f.hops[d.Switch] = 0
 	f.trunk(d)
 	f.descend(d)
@@ -139,7 +143,7 @@ func (f *ftreeRouter) trunk(d topo.Dest) {
 		if d.IsHost() {
 			f.down[back]++
 		}
-		f.set(f.g.To[up], back)
+		f.set(f.g.To[up], f.far[up], f.hops[s]+1)
 		f.chain = append(f.chain, f.g.To[up])
 	}
 }
@@ -155,10 +159,7 @@ func (f *ftreeRouter) leastDown(s int32) int32 {
 	return best
 }
 
-func (f *ftreeRouter) set(s, link int32) {
-	f.column[s] = f.g.Port[link]
-	f.hops[s] = f.hops[f.g.To[link]] + 1
-}
+func (f *ftreeRouter) set(s int32, port uint8, hops int32) { f.column[s], f.hops[s] = port, hops }
 
 // descend routes the other switches from which d is reached by going down alone.
 func (f *ftreeRouter) descend(d topo.Dest) {
@@ -170,7 +171,7 @@ func (f *ftreeRouter) descend(d topo.Dest) {
 			if f.hops[t] >= 0 {
 				continue
 			}
-			f.set(t, f.g.Rev[up])
+			f.set(t, f.far[up], f.hops[s]+1)
 			f.layer = append(f.layer, t)
 		}
 	}
@@ -179,38 +180,39 @@ func (f *ftreeRouter) descend(d topo.Dest) {
 // climbTo routes the switches below top that have no route yet up to it.
 func (f *ftreeRouter) climbTo(top int32, d topo.Dest) {
 	f.layer = append(f.layer[:0], top)
-	for len(f.layer) > 0 {
+	for hops := f.hops[top] + 1; len(f.layer) > 0; hops++ {
 		f.next = f.next[:0]
 		for _, s := range f.layer {
 			f.look(s)
 		}
 		for _, s := range f.next {
-			f.take(s, d, f.found[s])
+			f.take(s, d, f.found[s], hops)
 			f.found[s] = topo.None
 		}
 		f.layer, f.next = f.next, f.layer
 	}
 }
 
-// look notes for the switches just below s the least used link up to this layer.
+// look notes for the switches just below s the least used cable up to this layer.
 func (f *ftreeRouter) look(s int32) {
 	for _, e := range f.o.downs(s) {
-		t, up := f.g.To[e], f.g.Rev[e]
+		t := f.g.To[e]
 		switch {
 		case f.hops[t] >= 0:
 		case f.found[t] == topo.None:
-			f.found[t] = up
+			f.found[t] = e
 			f.next = append(f.next, t)
-		case f.used[up] < f.used[f.found[t]]:
-			f.found[t] = up
+		case f.used[e] < f.used[f.found[t]]:
+			f.found[t] = e
 		}
 	}
 }
 
-func (f *ftreeRouter) take(s int32, d topo.Dest, up int32) {
-	f.set(s, up)
+// take routes s up the cable that comes down by link e.
+func (f *ftreeRouter) take(s int32, d topo.Dest, e, hops int32) {
+	f.set(s, f.far[e], hops)
 	if d.IsHost() {
-		f.used[up] += int64(f.g.Hosts[s])
+		f.used[e] += int64(f.g.Hosts[s])
 	}
 }
 
@@ -229,7 +231,7 @@ func (f *ftreeRouter) climbRest(d topo.Dest) {
 		if up == topo.None {
 			continue
 		}
-		f.take(s, d, up)
+		f.take(s, d, f.g.Rev[up], f.hops[f.g.To[up]]+1)
 		if f.g.Hosts[s] == 0 {
 			f.idle[s] = idleWay{f.g.Port[up], f.hops[s]}
 		}
@@ -258,7 +260,7 @@ func (f *ftreeRouter) nearestUp(s int32, turn int) int32 {
 			continue
 		}
 		if best == topo.None || h < f.hops[f.g.To[best]] ||
-			h == f.hops[f.g.To[best]] && f.used[e] < f.used[best] {
+			h == f.hops[f.g.To[best]] && f.used[f.g.Rev[e]] < f.used[f.g.Rev[best]] {
 			best = e
 		}
 	}

@@ -38,10 +38,7 @@ type Tables struct {
 func newTables(engine string, g *topo.Graph) *Tables {
 	t := &Tables{Engine: engine, Graph: g, Lanes: 1}
 	size := tableSize(g.MaxLID)
-	all := make([]uint8, size*g.Switches())
-	for i := range all {
-		all[i] = NoPort
-	}
+	all := slices.Repeat([]uint8{NoPort}, size*g.Switches())
 	t.LFT = make([][]uint8, g.Switches())
 	for s := range t.LFT {
 		t.LFT[s] = all[s*size : (s+1)*size : (s+1)*size]
