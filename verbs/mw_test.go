@@ -324,6 +324,7 @@ func (s *side) flood(key uint32, base uint64, started chan<- bool) {
 
 // A FLUSH between ends of which each takes the other for Linux rxe, or not: who does takes both kinds of ICRC.
 func TestFlushOfAnRxePeer(t *testing.T) {
+	conform.Row(t, "5.5/rxe-flush")
 	for _, x := range []struct{ here, there, arrives bool }{
 		{false, false, true}, {false, true, true}, {true, true, true}, {true, false, false},
 	} {
