@@ -67,6 +67,9 @@ type end struct {
 func Run(dev *verbs.Device, conn net.Conn, c Config, out io.Writer) error {
 	test, ok := programs[c.Test]
 	if !ok {
+		test, ok = placed[c.Test]
+	}
+	if !ok {
 		return fmt.Errorf("no test %q", c.Test)
 	}
 	e := &end{Config: c, test: test, conn: conn, out: out, dev: dev}
@@ -223,7 +226,7 @@ func (e *end) toRTS() error {
 	a := verbs.QPAttr{
 		Port: 1, Access: e.test.qpAccess(), PathMTU: pathMTU, DestQPN: ib.QPN(e.peer.QPN), RQPSN: ib.PSN(e.peer.PSN),
 		MaxRdAtomic: 16, MaxDestRdAtomic: 16, MinRNRTimer: timer, SQPSN: e.firstPSN(), Timeout: 16, RetryCnt: 7, RNRRetry: retry,
-		AV: verbs.AV{DGID: e.peer.GID, SGIDIndex: uint8(e.GIDIndex), HopLimit: 64, Port: 1},
+		AV: verbs.AV{DGID: e.peer.GID, SGIDIndex: uint8(e.GIDIndex), HopLimit: 64, Port: 1, RxeFlush: e.test.peerIsRxe},
 	}
 	for _, step := range []struct {
 		to   verbs.QPState

@@ -11,7 +11,7 @@ import (
 )
 
 func TestBothEndsOverMemory(t *testing.T) {
-	for _, test := range Tests() {
+	for _, test := range append(Tests(), Since62()...) {
 		t.Run(test, func(t *testing.T) {
 			got := runPair(t, Config{Test: test, GIDIndex: 1, PathMTU: 1024})
 			want := Expect(read(t, test), test)

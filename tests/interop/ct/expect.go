@@ -41,6 +41,8 @@ var deviations = map[string]deviation{
 		server: [2]string{"recv: status 2", "recv: status 4"},
 		why:    "a receive whose local key or range is bad completes with LOC_PROT_ERR, not LOC_QP_OP_ERR (IBA 11.6.2)",
 	},
+	"mw1": window,
+	"mw2": window,
 	"uc_lost": {
 		server: [2]string{"recv: status 2\n\tbuf 18587850", "recv: status 0 opcode 128 len 1400\n\tbuf d50d8544"},
 		why:    tooLongIsLost,
@@ -49,6 +51,12 @@ var deviations = map[string]deviation{
 
 const tooLongIsLost = "a message of UC or UD that is longer than its receive is dropped, and the receive takes the next one " +
 	"(IBA 9.8.2.2, 9.8.3.2; linux-rdma 20240523); rxe completes it with LOC_QP_OP_ERR"
+
+var window = deviation{
+	server: [2]string{"buf b66a516c", "buf c2edaf80"},
+	client: [2]string{"op 0 len 64: status 0 opcode 1", "op 0 len 64: status 10"},
+	why:    "what is outside of a window gets NAK 0x62 (IBA 10.6.7); rxe looks at the range of the region that it is bound to",
+}
 
 var longSend = deviation{
 	server: [2]string{"recv: status 2", "recv: status 1"},

@@ -18,6 +18,7 @@ type program struct {
 	mr, qp          verbs.Access // 0: all
 	firstPSN        ib.PSN       // of both ends; 0: their own
 	waitsForReceive bool         // RNR NAKs are answered by patience
+	peerIsRxe       bool         // its FLUSHes have rxe's ICRC
 }
 
 func (p program) mrAccess() verbs.Access {
