@@ -8,6 +8,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/xdp"
 )
 
 // open opens the interface of an end of a veth pair.
@@ -68,6 +69,26 @@ func TestDevicesAndHolder(t *testing.T) {
 	if len(list) != 1 || list[0].Name != e.Name || list[0].Port.State != ib.PortActive || list[0].Port.ActiveMTU != ib.MTU1024 ||
 		list[0].NodeGUID != d.Query().NodeGUID || len(list[0].GIDs) != len(d.GIDs()) || list[0].GIDs[0] != d.GIDs()[0] {
 		t.Errorf("%+v\nthe device's GIDs: %v", list, d.GIDs())
+	}
+}
+
+// Who else has an XDP program on the interface holds it, too.
+func TestInterfaceOfAnotherProgram(t *testing.T) {
+	nettest.Require(t)
+	e := nettest.New(t, nettest.Config{}).Ends[0]
+	var held error
+	if err := e.NS.Do(func() error {
+		other, err := xdp.Open(e.Name, xdp.Options{})
+		if err != nil {
+			return err
+		}
+		_, held = Open(e.Name, Options{})
+		return other.Close()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(held, ErrHeld) || !strings.Contains(held.Error(), "urxe_roce") {
+		t.Errorf("opened beside another program: %v", held)
 	}
 }
 

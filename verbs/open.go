@@ -1,11 +1,14 @@
 package verbs
 
 import (
+	"errors"
+	"fmt"
 	"net"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/netif"
 	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/xdp"
 )
 
 // Open opens a network interface, of the calling thread's network namespace, as an RDMA device over AF_XDP. It needs
@@ -13,10 +16,13 @@ import (
 // own addresses comes here.
 //
 // A device holds its interface for itself: a second opener, in this process or another, gets ErrHeld with the name of the
-// holder.
+// holder. So does who opens an interface that another XDP program or AF_XDP socket has already.
 func Open(netdev string, o Options) (*Device, error) {
 	p, err := rocev2.OpenNetdev(netdev, rocev2.NetdevOptions{
 		Name: o.Name, XDP: o.XDP, Spin: o.Spin, NoCongestionControl: o.NoCongestionControl})
+	if errors.Is(err, xdp.ErrInUse) {
+		return nil, fmt.Errorf("%w: %w", ErrHeld, err)
+	}
 	if err != nil {
 		return nil, err
 	}
