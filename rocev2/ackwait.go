@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/wire"
 )
 
 // A positive acknowledgement costs a packet and a kick of its own, unless it
@@ -17,6 +18,9 @@ const (
 	// ackTime is how long an acknowledgement waits at most while Steps go on;
 	// after that it goes with the next packet, or alone after twice that time.
 	ackTime = 100 * time.Microsecond
+	// ackMessages is for how many messages one is enough: the peer's work
+	// requests keep their places in its queue until then.
+	ackMessages = 16
 	// ackSteps is how many Steps in which no request comes and nothing is sent
 	// begin a lull. A poller makes some three a microsecond.
 	ackSteps = 4
@@ -37,7 +41,17 @@ type ackWait struct {
 	stirred clock.Time // when a request came or something was sent last
 	steps   uint8      // Steps since then, up to ackSteps + 1: the lull
 	asked   bool       // requests came since the last Step that it waited for
+	ended   uint8      // messages that have ended since the last acknowledgement, up to ackMessages
 	lulls   lulls
+}
+
+// came notes a packet of the peer.
+func (a *ackWait) came(o wire.Opcode) {
+	i := o.Info()
+	a.asked = a.asked || i.Request
+	if i.Request && i.Place.Ends() {
+		a.ended = min(a.ended+1, ackMessages)
+	}
 }
 
 // stir notes that something goes on.
@@ -102,10 +116,10 @@ func (w *Worker) mustWait(q *QP, now clock.Time, sent int) bool {
 		a.lull()
 	}
 	a.asked = false
-	if w.goesOnWaiting(q, now, limit) {
+	if a.ended < ackMessages && w.goesOnWaiting(q, now, limit) {
 		return true
 	}
-	a.since = 0 // it goes now
+	a.since, a.ended = 0, 0 // it goes now
 	a.lulls.sent()
 	w.skipWaits -= min(w.skipWaits, 1)
 	return false

@@ -123,7 +123,7 @@ func (w *Worker) deliver(q *QP, p *wire.Packet, now clock.Time) wire.Verdict {
 	if w.batch.Immediate() {
 		w.batch.Run()
 	}
-	q.ack.asked = q.ack.asked || p.Opcode.Info().Request
+	q.ack.came(p.Opcode)
 	w.activate(q)
 	return v
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/wire"
 )
 
 // A QP with a great message takes turns with those that have little.
@@ -431,6 +432,28 @@ func TestAcknowledgementsSitOutLulls(t *testing.T) {
 		}
 		if got := wait(); got != long {
 			t.Errorf("%d acknowledgements after trial %d one waits for %d Steps, want %d", between, trial, got, long)
+		}
+	}
+}
+
+// So many messages are acknowledged whatever goes on.
+func TestAcknowledgementsOfManyMessages(t *testing.T) {
+	a, _ := newPorts(t, true, 1, PairOptions{})
+	q := newFakes(t, a, 1, gid("10.0.0.2"))[0]
+	w := a.Workers()[0]
+	w.Step(1)
+	q.onlyAcks = true
+	w.leased.Store(int64(clock.Never))
+	for i := range 3 * ackMessages {
+		q.owed.Store(1)
+		for _, o := range []wire.Opcode{wire.RCAck, wire.RCSendFirst, wire.RCSendLast} {
+			q.QP.ack.came(o)
+		}
+		q.Doorbell()
+		before := q.planned()
+		w.Step(1000)
+		if sent := q.planned() != before; sent != (i%ackMessages == ackMessages-1) {
+			t.Fatalf("after %d messages an acknowledgement goes: %v", i%ackMessages+1, sent)
 		}
 	}
 }

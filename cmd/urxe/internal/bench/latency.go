@@ -102,12 +102,16 @@ func (p *player) awaitTag(ctx context.Context) error {
 }
 
 // post sends one message. The one before it has arrived, as the other side answered it; but only its completion says that
-// its memory may be changed.
+// its memory may be changed, and that its place in the queue is free.
 func (p *player) post(ctx context.Context) error {
+	most := p.s.QPs[0].InitAttr().Caps.MaxSendWR - 1
 	if p.j.Op == verbs.OpWrite {
-		if err := p.reap(ctx, func() bool { return p.sent == 0 }); err != nil {
-			return err
-		}
+		most = 0
+	}
+	if err := p.reap(ctx, func() bool { return p.sent <= most }); err != nil {
+		return err
+	}
+	if p.j.Op == verbs.OpWrite {
 		p.s.Buf[p.j.Size-1] = p.tag
 	}
 	p.sent++
