@@ -41,18 +41,26 @@ type ackWait struct {
 	stirred clock.Time // when a request came or something was sent last
 	steps   uint8      // Steps since then, up to ackSteps + 1: the lull
 	asked   bool       // requests came since the last Step that it waited for
+	again   bool       // … among them one that came before: the peer has waited long enough
 	ended   uint8      // messages that have ended since the last acknowledgement, up to ackMessages
 	lulls   lulls
 }
 
-// came notes a packet of the peer.
-func (a *ackWait) came(o wire.Opcode) {
+// came notes a packet of the peer, and what became of it.
+func (a *ackWait) came(o wire.Opcode, v wire.Verdict) {
 	i := o.Info()
-	a.asked = a.asked || i.Request
-	if i.Request && i.Place.Ends() {
+	if !i.Request {
+		return
+	}
+	a.asked = true
+	a.again = a.again || v == wire.DropDuplicate
+	if i.Place.Ends() {
 		a.ended = min(a.ended+1, ackMessages)
 	}
 }
+
+// due reports whether the acknowledgement is wanted now, whatever goes on.
+func (a *ackWait) due() bool { return a.again || a.ended == ackMessages }
 
 // stir notes that something goes on.
 func (a *ackWait) stir(now clock.Time) { a.stirred, a.steps = now, 0 }
@@ -105,6 +113,10 @@ func (w *Worker) mustWait(q *QP, now clock.Time, sent int) bool {
 	switch {
 	case sent > 0:
 		a.stir(now)
+	case a.again:
+		if a.lulls.skip == 0 {
+			a.lulls.failed()
+		}
 	case a.asked: // an answer may come, to go with
 		if limit = 2 * ackTime; a.since != 0 && a.inLull() {
 			a.lulls.paid()
@@ -116,10 +128,10 @@ func (w *Worker) mustWait(q *QP, now clock.Time, sent int) bool {
 		a.lull()
 	}
 	a.asked = false
-	if a.ended < ackMessages && w.goesOnWaiting(q, now, limit) {
+	if !a.due() && w.goesOnWaiting(q, now, limit) {
 		return true
 	}
-	a.since, a.ended = 0, 0 // it goes now
+	a.since, a.ended, a.again = 0, 0, false // it goes now
 	a.lulls.sent()
 	w.skipWaits -= min(w.skipWaits, 1)
 	return false

@@ -123,7 +123,7 @@ func (w *Worker) deliver(q *QP, p *wire.Packet, now clock.Time) wire.Verdict {
 	if w.batch.Immediate() {
 		w.batch.Run()
 	}
-	q.ack.came(p.Opcode)
+	q.ack.came(p.Opcode, v)
 	w.activate(q)
 	return v
 }

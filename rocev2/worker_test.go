@@ -447,13 +447,53 @@ func TestAcknowledgementsOfManyMessages(t *testing.T) {
 	for i := range 3 * ackMessages {
 		q.owed.Store(1)
 		for _, o := range []wire.Opcode{wire.RCAck, wire.RCSendFirst, wire.RCSendLast} {
-			q.QP.ack.came(o)
+			q.QP.ack.came(o, wire.Accepted)
 		}
 		q.Doorbell()
 		before := q.planned()
 		w.Step(1000)
 		if sent := q.planned() != before; sent != (i%ackMessages == ackMessages-1) {
 			t.Fatalf("after %d messages an acknowledgement goes: %v", i%ackMessages+1, sent)
+		}
+	}
+}
+
+// A peer that sends again, as its timeout is shorter than the acknowledgement
+// waits, gets it then: it does not run out of retries.
+func TestAcknowledgementsForTheImpatient(t *testing.T) {
+	for code := uint8(1); code <= 6; code++ {
+		a, b := newPorts(t, true, 1, PairOptions{})
+		x, y := newEndpoint(t, a, 100, 4), newEndpoint(t, b, 100, 4)
+		join(t, x, y, ib.MTU1024)
+		now := settle(t, 1, nil, a, b)
+		for _, m := range []struct {
+			a    qp.Attr
+			mask qp.AttrMask
+		}{
+			{qp.Attr{State: qp.SQD}, qp.AttrState}, {qp.Attr{Timeout: code}, qp.AttrTimeout}, {qp.Attr{State: qp.RTS}, qp.AttrState},
+		} {
+			if err := x.Modify(&m.a, m.mask); err != nil {
+				t.Fatal(err)
+			}
+		}
+		y.Worker().leased.Store(int64(clock.Never))
+		for i := range uint64(200) {
+			y.recv(i, 0, 8)
+			x.send(i, 0, 8)
+			for steps := 0; x.cq.len() == 0; steps++ {
+				if steps > 500 {
+					t.Fatalf("timeout code %d: message %d has no completion after 500 µs", code, i)
+				}
+				now = now.Add(time.Microsecond)
+				x.Worker().Step(now)
+				y.Worker().Step(now)
+			}
+			if c := x.cq.take()[0]; c.Status != qp.Success {
+				t.Fatalf("timeout code %d: message %d: %v", code, i, c.Status)
+			}
+		}
+		if n := a.Stats().Counters["local_ack_timeout_err"]; code > 4 && n != 0 {
+			t.Errorf("timeout code %d: %d timeouts", code, n)
 		}
 	}
 }
