@@ -47,16 +47,9 @@ func Repair(old *Result, f *topo.Fabric) (*Result, error) {
 		return nil, fmt.Errorf("%d LIDs are new", n)
 	}
 	r.departures()
-	frozen := r.frozen()
-	r.state.Remove(r.hit)
-	r.reroute()
-	late := make([]bool, len(r.hit))
-	for lid := range r.hit {
-		late[lid] = !r.hit[lid] && (frozen[lid] || r.moved[lid])
-		r.hit[lid] = r.hit[lid] || late[lid]
+	if slices.Contains(r.hit, true) {
+		r.treat()
 	}
-	r.state.Remove(late)
-	r.settleHome()
 	res := r.result()
 	if err := res.Report.Err(); err != nil {
 		return nil, err
@@ -114,8 +107,6 @@ func newRepairer(old *Result, g *topo.Graph) *repairer {
 		hit: make([]bool, max(int(g.MaxLID), int(old.Graph.MaxLID))+1), astray: old.astray,
 	}
 	r.extend()
-	r.planner = newPlanner(r.t, r.old.LFT, r.home.lft)
-	r.planner.astray = r.astray
 	return r
 }
 
@@ -219,6 +210,22 @@ func (r *repairer) departures() {
 		}
 		clear(lost[:])
 	}
+}
+
+// treat routes the LIDs marked.
+func (r *repairer) treat() {
+	frozen := r.frozen()
+	r.state.Remove(r.hit)
+	r.planner = newPlanner(r.t, r.old.LFT, r.home.lft)
+	r.planner.astray = r.astray
+	r.reroute()
+	late := make([]bool, len(r.hit)) // not routed again, but in other lanes, or in the way
+	for lid := range r.hit {
+		late[lid] = !r.hit[lid] && (frozen[lid] || r.moved[lid])
+		r.hit[lid] = r.hit[lid] || late[lid]
+	}
+	r.state.Remove(late)
+	r.settleHome()
 }
 
 // frozen unmarks LIDs at switches that are away, and returns which: tables still
