@@ -63,6 +63,26 @@ func TestRepeatedInvalidateDoesNothing(t *testing.T) {
 	tq.accepts(to(wire.RCWriteOnly, 1, key, 0, 64), seq(64))
 }
 
+// Repetitions of a READ whose key its own sender has invalidated are dropped:
+// they are the network's.
+func TestRepeatedReadByAnInvalidatedKey(t *testing.T) {
+	conform.Row(t, "5.3/resp-behind-gone")
+	tq := newQP(t, nil)
+	key := tq.bound(tq.window(mem.MWType2), 600, 5)
+	tq.recv(1, 0, 8)
+	read := to(wire.RCReadRequest, 0, key, 0, 600)
+	tq.accepts(read, nil)
+	for range 3 {
+		tq.plan()
+	}
+	tq.wantVerdict(wire.DropDuplicate, tq.gets(read, nil)) // asked for again, and not needed after all
+	tq.accepts(inv(wire.RCSendOnlyInv, 3, key), seq(8))
+	tq.wantPacket(ackP(3, 2), nil)
+	tq.wantVerdict(wire.DropNoReplay, tq.gets(read, nil))
+	tq.wantQuiet()
+	tq.wantState(RTS)
+}
+
 // What can't be invalidated ends the QP, without a NAK; what came before is
 // acknowledged.
 func TestBadInvalidate(t *testing.T) {

@@ -40,10 +40,16 @@ func (e *end) sendCompleted(c *qp.Completion) {
 var completionOf = [...]qp.WCOpcode{
 	qp.WRWrite: qp.WCWrite, qp.WRWriteImm: qp.WCWrite, qp.WRSend: qp.WCSend, qp.WRSendImm: qp.WCSend,
 	qp.WRRead: qp.WCRead, qp.WRCompareSwap: qp.WCCompareSwap, qp.WRFetchAdd: qp.WCFetchAdd,
+	qp.WRLocalInv: qp.WCLocalInv, qp.WRBindMW: qp.WCBindMW, qp.WRSendInv: qp.WCSend,
+}
+
+// fetches reports whether op brings something.
+func fetches(op qp.WROpcode) bool {
+	return op == qp.WRRead || op == qp.WRCompareSwap || op == qp.WRFetchAdd
 }
 
 func (e *end) checkSuccess(w *work, c *qp.Completion) {
-	responds := w.wqe.Opcode >= qp.WRRead
+	responds := fetches(w.wqe.Opcode)
 	switch {
 	case e.broken:
 		e.violation("send %d succeeded after an error", w.id)
@@ -60,7 +66,10 @@ func (e *end) checkSuccess(w *work, c *qp.Completion) {
 
 // succeeded checks what a READ or atomic brought.
 func (e *end) succeeded(w *work) {
-	if w.wqe.Opcode < qp.WRRead {
+	if w.wqe.Opcode == qp.WRBindMW {
+		e.didBind(w)
+	}
+	if !fetches(w.wqe.Opcode) {
 		return
 	}
 	got := e.buf[w.place : w.place+w.length]
@@ -151,6 +160,9 @@ func (e *end) checkMessage(w *work, c *qp.Completion, place int) {
 		e.violation("message %d came from QP %v", w.id, c.SrcQP)
 	case op != qp.WRWriteImm && !bytes.Equal(e.buf[place:place+w.length], w.data):
 		e.violation("message %d came with other bytes", w.id)
+	}
+	if op == qp.WRSendInv {
+		e.wasInvalidated(w, c)
 	}
 }
 

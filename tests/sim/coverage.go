@@ -69,7 +69,8 @@ var elsewhere = []wire.Verdict{
 func (c *Coverage) Missing() (missing []string) {
 	want := []string{
 		"trace timeout", "trace sequence NAK", "trace implied NAK", "trace RNR NAK", "trace rnr wait over",
-		"trace retries exceeded", "trace refused", "trace message given up", "trace send queue error",
+		"trace retries exceeded", "trace refused", "trace message given up", "window bound",
+		"window invalidated by the peer", "window invalidated in use", "trace send queue error",
 	}
 	for v := range wire.NumVerdicts {
 		if !slices.Contains(elsewhere, v) {

@@ -44,6 +44,7 @@ type end struct {
 	windowAt      int
 	window        []byte // what the window must hold: the model of the peer's WRITEs
 	casWord       uint64 // what the peer's word for compare-and-swap must hold
+	win           window // by which the peer may reach it, too
 
 	todo      int // work requests still to be posted
 	posted    []*work
@@ -123,8 +124,11 @@ func (e *end) layOut() (err error) {
 	for i := range e.depth {
 		e.free = append(e.free, e.gotAt+i*e.slot)
 	}
-	e.mr, err = e.host.register(e.r, e.buf, mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead|mem.RemoteAtomic)
-	return err
+	e.mr, err = e.host.register(e.r, e.buf, mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead|mem.RemoteAtomic|mem.MWBind)
+	if err != nil {
+		return err
+	}
+	return e.allocWindow()
 }
 
 // act polls and posts. It reports whether it did anything.
@@ -198,7 +202,7 @@ func (e *end) postSends() (worked bool) {
 		e.todo--
 		e.pair.w.posts++
 		e.posted = append(e.posted, w)
-		if op := w.wqe.Opcode; op == qp.WRSend || op == qp.WRSendImm || op == qp.WRWriteImm {
+		if op := w.wqe.Opcode; op == qp.WRSend || op == qp.WRSendImm || op == qp.WRSendInv || op == qp.WRWriteImm {
 			e.peer.incoming = append(e.peer.incoming, w)
 		}
 		e.sq.wqes = append(e.sq.wqes, w.wqe)
@@ -222,6 +226,14 @@ func (e *end) newWork() *work {
 		w.wqe.Flags |= qp.Solicited
 	}
 	w.wqe.Imm = e.r.Uint32()
+	switch {
+	case e.win.mw != nil && !e.win.bound && e.r.IntN(4) == 0:
+		e.bindWork(w)
+		return w
+	case e.peer.win.key != 0 && e.r.IntN(16) == 0 && e.pair.fate != windowGone:
+		e.invalidateWork(w)
+		return w
+	}
 	switch w.wqe.Opcode {
 	case qp.WRSend, qp.WRSendImm, qp.WRWrite, qp.WRWriteImm:
 		e.fillOutgoing(w)
@@ -264,7 +276,7 @@ func (e *end) fillOutgoing(w *work) {
 	op := w.wqe.Opcode
 	if op == qp.WRWrite || op == qp.WRWriteImm {
 		at := 8 + e.r.IntN(len(e.peer.window)-8-w.length+1)
-		w.wqe.RemoteAddr, w.wqe.RKey = e.peer.mr.IOVA+uint64(e.peer.windowAt+at), e.peer.mr.Key
+		w.wqe.RemoteAddr, w.wqe.RKey = e.aim(at)
 		copy(e.peer.window[at:], w.data)
 		if w.wqe.Flags&qp.Fence == 0 {
 			e.soil(at, w.length)
@@ -300,7 +312,7 @@ func (e *end) fillRead(w *work) {
 	} else {
 		w.winOff = 8 + e.r.IntN(len(e.peer.window)-8-w.length+1)
 		w.want = bytes.Clone(e.peer.window[w.winOff : w.winOff+w.length])
-		w.wqe.RemoteAddr, w.wqe.RKey = e.peer.mr.IOVA+uint64(e.peer.windowAt+w.winOff), e.peer.mr.Key
+		w.wqe.RemoteAddr, w.wqe.RKey = e.aim(w.winOff)
 	}
 	w.dirty = make([]bool, w.length)
 	if w.length == 0 {
@@ -331,7 +343,7 @@ func (e *end) fillAtomic(w *work) {
 	} else {
 		e.peer.casWord = w.wqe.Swap
 	}
-	w.wqe.RemoteAddr, w.wqe.RKey = e.peer.mr.IOVA+uint64(e.peer.windowAt), e.peer.mr.Key
+	w.wqe.RemoteAddr, w.wqe.RKey = e.aim(0)
 }
 
 func (e *end) violation(format string, args ...any) {

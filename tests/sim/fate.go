@@ -21,9 +21,10 @@ const (
 	toErr            // an application moves its QP to ERR
 	memoryGone       // memory is deregistered while the peer READs and WRITEs it
 	badResponse      // the peer answers with what does not fit the request
+	windowGone       // a memory window is invalidated while the peer uses it
 )
 
-var fates = []fate{badRKey, badLKey, tooLong, badReceive, noReceive, peerGone, toErr, memoryGone, badResponse}
+var fates = []fate{badRKey, badLKey, tooLong, badReceive, noReceive, peerGone, toErr, memoryGone, badResponse, windowGone}
 
 // prepare sets up what the fate needs from the start.
 func (f fate) prepare(p *pair) error {
@@ -56,7 +57,7 @@ func (f fate) spoil(e *end, w *work) *work {
 	}
 	switch f {
 	case badRKey:
-		if w.wqe.Opcode != qp.WRSend && w.wqe.Opcode != qp.WRSendImm && w.length > 0 {
+		if w.wqe.RKey != 0 && w.length > 0 {
 			w.wqe.RKey ^= 1 + e.r.Uint32N(255)
 			w.bad = true
 		}
@@ -89,6 +90,10 @@ func (f fate) spoil(e *end, w *work) *work {
 		if e == e.pair.ends[0] && e.todo == 20 {
 			e.host.port.Keys().Deregister(e.mr)
 		}
+	case windowGone:
+		if e == e.pair.ends[0] {
+			return e.localInvalidate(w)
+		}
 	}
 	return w
 }
@@ -115,6 +120,7 @@ var failures = map[fate][]qp.WCStatus{
 	peerGone:    {qp.RetryExcErr},
 	toErr:       {qp.WRFlushErr, qp.RetryExcErr},
 	badResponse: {qp.BadRespErr, qp.RetryExcErr, qp.WRFlushErr},
+	windowGone:  {qp.RemAccessErr, qp.RetryExcErr, qp.WRFlushErr},
 	memoryGone:  {qp.RemAccessErr, qp.RemOpErr, qp.LocProtErr, qp.RetryExcErr, qp.WRFlushErr},
 }
 
@@ -135,7 +141,7 @@ func (f fate) allowsRecv(_ *end, s qp.WCStatus) bool {
 	case f == badReceive:
 		return s == qp.LocProtErr
 	}
-	return s == qp.LocAccessErr && f == badRKey
+	return s == qp.LocAccessErr && (f == badRKey || f == windowGone)
 }
 
 // drainState is where an end stands with draining its send queue.
