@@ -73,6 +73,8 @@ type Worker struct {
 	kicked    atomic.Bool           // a post ran a Step since the last Poll
 	load      atomic.Int32          // QPs
 	failure   atomic.Pointer[error] // what the Link died of
+	roused    chan struct{}         // ends stand
+	standing  *time.Timer           // the goroutine's, for stand
 	done      chan struct{}
 	spin      time.Duration
 }
@@ -111,7 +113,7 @@ func newWorker(p *Port, index int, link, loop Link) *Worker {
 	r, ok := link.(receiveOnly)
 	w := &Worker{
 		port: p, index: index, line: link, sends: !ok || r.CanSend(), batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
-		bursts: make(map[CQ]*cqBurst), done: make(chan struct{}), spin: p.cfg.Spin,
+		bursts: make(map[CQ]*cqBurst), done: make(chan struct{}), roused: make(chan struct{}, 1), spin: p.cfg.Spin,
 	}
 	w.sides = [...]side{sideWire: {link: link, used: true}, sideLoop: {link: loop}}
 	if w.spin == 0 {
@@ -264,7 +266,7 @@ func (w *Worker) run() {
 		switch {
 		case w.Step(now):
 			busy = now
-		case now.Sub(busy) < w.spin && maySpin():
+		case now.Sub(busy) < w.spin && !crowded():
 		default:
 			// Whoever this Step made runnable runs before the thread sleeps in
 			// the kernel, which would keep its processor for some time.
@@ -277,9 +279,9 @@ func (w *Worker) run() {
 // liveWorkers counts the goroutines of all workers of the process.
 var liveWorkers atomic.Int32
 
-// maySpin reports whether a spinning worker leaves a thread to run Go on to
-// everyone else.
-func maySpin() bool { return runtime.GOMAXPROCS(0) > int(liveWorkers.Load()) }
+// crowded reports whether the workers, if all of them ran at once, would leave
+// no processor of Go's to anyone else.
+func crowded() bool { return runtime.GOMAXPROCS(0) <= int(liveWorkers.Load()) }
 
 // sleep announces how the goroutine rests, looks once more for what came in
 // before that was seen, and waits.
@@ -291,11 +293,33 @@ func (w *Worker) sleep(how uint32, until clock.Time) {
 		until = w.Deadline()
 	}
 	stay := how == standby || !w.hasWork() && w.leased.Load() <= int64(clock.Now())
-	if stay && !w.closed.Load() {
+	switch {
+	case !stay || w.closed.Load():
+	case how == standby && crowded():
+		w.stand(until)
+	default:
 		// A dead Link may call itself ready for ever.
 		w.line.Wait(until, how == asleep && w.failure.Load() == nil)
 	}
 	w.rest.Store(awake)
+}
+
+// stand waits without a system call. Where processors are scarce, a goroutine
+// that blocks in the kernel keeps its own from a poller until the runtime takes it
+// away, and the runtime then wakes up every 20 µs to look for more such. The price
+// is a timer that may be a millisecond late.
+func (w *Worker) stand(until clock.Time) {
+	d := until.Sub(clock.Now())
+	if w.standing == nil {
+		w.standing = time.NewTimer(d)
+	} else {
+		w.standing.Reset(d)
+	}
+	select {
+	case <-w.roused:
+		w.standing.Stop()
+	case <-w.standing.C:
+	}
 }
 
 // nudge sees to a Step soon. It wakes the goroutine unless that is awake, or a
@@ -311,7 +335,13 @@ func (w *Worker) nudge() {
 	}
 }
 
-func (w *Worker) wake() { w.line.Wake() }
+func (w *Worker) wake() {
+	select {
+	case w.roused <- struct{}{}:
+	default:
+	}
+	w.line.Wake()
+}
 
 // control runs f under the token and sees that what it caused is done.
 func (w *Worker) control(f func()) {
