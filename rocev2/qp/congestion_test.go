@@ -81,6 +81,30 @@ func TestCongestionNotification(t *testing.T) {
 	tq.wantQuiet()
 }
 
+// A repetition that its rate holds back is not late: the retries are for those
+// that were sent.
+func TestPaceHoldsBackARepetition(t *testing.T) {
+	tq := newQP(t, nil)
+	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled})
+	want := wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(0), AckReq: true}
+	tq.wantPacket(want, nil)
+	timeout := ackTimeout(tq.attr.Timeout)
+	tq.sleep(timeout)
+	held := tq.now.Add(20 * timeout)
+	tq.Pace(held)
+	for tq.now < held {
+		tq.wantQuiet()
+		tq.sleep(timeout)
+	}
+	tq.wantState(RTS)
+	if got := tq.cfg.Counters.Timeouts; got != 1 {
+		t.Errorf("%d timeouts, want 1", got)
+	}
+	tq.wantPacket(want, nil)
+	tq.accepts(ack(0, 1), nil)
+	tq.wantWC(Completion{ID: 1})
+}
+
 // An unreliable connection has a rate, too, and tells its peer of congestion.
 func TestPaceOfUC(t *testing.T) {
 	tq := newUC(t, nil)

@@ -36,6 +36,10 @@ func (q *QP) rewind(why string) {
 // timeoutRC begins a retry, or gives up.
 func (q *QP) timeoutRC(now clock.Time) {
 	r := &q.req
+	if r.nxt == r.una && q.paced(now) {
+		q.restartTimer(q.pace) // what is to be sent again is still held back, so that no answer is late
+		return
+	}
 	q.cfg.Counters.Timeouts++
 	if r.retries == 0 {
 		q.cfg.Counters.RetryExceeded++
