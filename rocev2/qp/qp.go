@@ -269,7 +269,7 @@ const (
 	noteSend               // responder: part of a SEND
 	noteWrite              // responder: part of a WRITE
 	noteRead               // responder: a READ request of N bytes
-	noteAtomic             // responder: an atomic
+	noteAtomic             // responder: an atomic, an ATOMIC WRITE or a FLUSH; X is its rkey, N its opcode
 	noteReject             // responder: refuse with syndrome X; N is the completion status for the receive
 	noteBadReceive         // responder: the receive in use is no good
 	noteHeader             // responder: the GRH of a datagram

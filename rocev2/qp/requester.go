@@ -73,7 +73,8 @@ func (r *request) isRead() bool { return r.wqe.Opcode == WRRead }
 
 func (r *request) isAtomic() bool { return r.op.atomic }
 
-// responds reports whether the request is answered by data, not by an ACK.
+// responds reports whether the request is answered by a response of its own,
+// with data or without, not by an ACK.
 func (r *request) responds() bool { return r.op.responds }
 
 // noNAK is a nakAt that equals no sequence number.
@@ -261,7 +262,8 @@ func (q *QP) checkRequest(t *request) WCStatus {
 		return LocQPOpErr
 	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()):
 		return LocQPOpErr
-	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0, t.op.word && t.length != 8, t.op.bare && t.length != 0:
+	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0,
+		t.op.word && t.length != 8, t.op.bare && t.length != 0:
 		return LocLenErr
 	case len(w.SGEs) > MaxSGE:
 		return LocQPOpErr
