@@ -25,7 +25,7 @@ func (e Endpoint) String() string {
 type ConnectOptions struct {
 	QKey            ib.QKey // of a UD QP, for ToInit and Start: what senders must give; a GSI QP has its own
 	GIDIndex        int     // of this side's GID, in Device.GIDs; at most 255
-	Access          Access  // what the peer may do: RemoteWrite, RemoteRead, RemoteAtomic
+	Access          Access  // what the peer may do: RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal
 	PathMTU         ib.MTU  // 0: 1024, or the active MTU when that is less; both sides must agree
 	MaxRdAtomic     uint8   // READs and atomics outstanding at the peer; 0: 16
 	MaxDestRdAtomic uint8   // READs and atomics that the peer may have outstanding here; 0: 16

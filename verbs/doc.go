@@ -6,7 +6,8 @@
 //
 // Names and meanings are those of ibverbs. A Device has one port. A PD groups the memory regions (MR) and queue pairs
 // (QP) that work together. A CQ takes the completions (WC) of the work requests of its QPs; a CompChannel lets a program
-// sleep until there are some. A memory window (MW) opens a part of a region to peers for a while. QPs are of type RC, UC, UD or GSI; an AH says where a datagram of the latter two goes.
+// sleep until there are some. A memory window (MW) opens a part of a region to peers for a while. QPs are of type RC,
+// UC, UD or GSI; an AH says where a datagram of the latter two goes.
 //
 //	ibv_open_device        Open, OpenPair       ibv_create_qp      PD.CreateQP
 //	ibv_query_device       Device.Query         ibv_modify_qp      QP.Modify, QP.Connect

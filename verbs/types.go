@@ -206,8 +206,8 @@ type SendWR struct {
 	SGEs       []SGE  // the payload; for a READ or an atomic, where the answer goes
 	InlineData []byte // instead of SGEs: a payload that is copied at post and needs no MR; sets the flag Inline
 	Imm        uint32 // of OpSendImm and OpWriteImm, in host order
-	RemoteAddr uint64 // of a WRITE, READ or atomic: IOVA at the peer
-	RKey       uint32 // of a WRITE, READ or atomic
+	RemoteAddr uint64 // of what accesses the peer's memory: IOVA there
+	RKey       uint32 // … and the key of that memory
 	CompareAdd uint64 // OpCompareSwap: the value compared with; OpFetchAdd: the value added
 	Swap       uint64 // OpCompareSwap: the value stored when the comparison holds
 	InvKey     uint32 // of OpSendInv and OpLocalInv
