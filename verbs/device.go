@@ -55,9 +55,8 @@ func newDevice(e engine, o Options) *Device {
 	}
 	d := &Device{
 		name: o.Name, guid: o.NodeGUID, engine: e,
-		pds: set[*PD]{}, mrs: set[*MR]{}, cqs: set[*CQ]{}, qps: set[*QP]{}, ahs: set[*AH]{}, channels: set[*CompChannel]{},
+		pds: set[*PD]{}, mrs: set[*MR]{}, mws: set[*MW]{}, cqs: set[*CQ]{}, qps: set[*QP]{}, ahs: set[*AH]{}, channels: set[*CompChannel]{},
 	}
-	d.mws = set[*MW]{}
 	d.events.init(eventRoom)
 	d.watchPort()
 	return d

@@ -80,8 +80,7 @@ func (q *QP) acknowledge(upTo uint64, now clock.Time, b *mem.Batch) bool {
 // progress moves una to the sequence number to, and has Commit complete what
 // lies below it.
 func (q *QP) progress(to uint64, now clock.Time, b *mem.Batch, code uint8, status WCStatus) {
-	op := b.Add()
-	op.Owner = q
+	op := q.op(b)
 	q.advance(to, now, &op.Note)
 	op.Note.Code, op.Note.X, op.Note.Flags = code, uint32(status), flagEnd
 }
@@ -179,8 +178,7 @@ func (q *QP) retryNAK(why string, now clock.Time, b *mem.Batch) wire.Verdict {
 
 // fail has Commit end the oldest request with status, and the QP with it.
 func (q *QP) fail(status WCStatus, b *mem.Batch) {
-	op := b.Add()
-	op.Owner = q
+	op := q.op(b)
 	op.Note = mem.Note{Code: noteFail, X: uint32(status), Flags: flagEnd}
 	q.dying = true
 }

@@ -44,7 +44,7 @@ func (s *savedRequest) atomicResponse() response {
 	}
 }
 
-// duplicateAtomic answers an atomic again.
+// duplicateAtomic answers an atomic, an ATOMIC WRITE or a FLUSH again.
 func (q *QP) duplicateAtomic(p *wire.Packet) wire.Verdict {
 	r := &q.resp
 	s := r.findSaved(p.PSN)

@@ -65,8 +65,7 @@ func (f Flush) rights() (need mem.Access, ok bool) {
 // addOnce adds the op of a request that is executed once and answered by itself.
 func (q *QP) addOnce(p *wire.Packet, b *mem.Batch) *mem.Op {
 	q.resp.reading++
-	op := b.Add()
-	op.Owner = q
+	op := q.op(b)
 	op.Note = mem.Note{Code: noteAtomic, PSN: p.PSN, X: p.RKey, N: uint32(p.Opcode), Flags: flagEnd | flagMessage}
 	return op
 }

@@ -15,8 +15,7 @@ func (q *QP) executeRead(p *wire.Packet, b *mem.Batch) refusal {
 		return accessDenied
 	}
 	q.resp.reading++
-	op := b.Add()
-	op.Owner = q
+	op := q.op(b)
 	op.VA = p.VA
 	op.Note = mem.Note{Code: noteRead, PSN: p.PSN, N: p.Length, X: p.RKey, Flags: flagEnd | flagMessage}
 	return accepted

@@ -94,9 +94,7 @@ func (q *QP) duplicate(p *wire.Packet) wire.Verdict {
 		return wire.DropDuplicate
 	case wire.OpReadRequest:
 		return q.duplicateRead(p)
-	case wire.OpCompareSwap, wire.OpFetchAdd:
-		return q.duplicateAtomic(p)
-	case wire.OpAtomicWrite, wire.OpFlush:
+	case wire.OpCompareSwap, wire.OpFetchAdd, wire.OpAtomicWrite, wire.OpFlush:
 		return q.duplicateAtomic(p)
 	}
 	return wire.DropNoReplay

@@ -159,8 +159,7 @@ func (q *QP) handleRequest(p *wire.Packet, b *mem.Batch) wire.Verdict {
 		q.cfg.Counters.SendRNRErr++
 		return wire.DropRNR
 	}
-	op := b.Add()
-	op.Owner = q
+	op := q.op(b)
 	op.Note = mem.Note{Code: noteReject, PSN: p.PSN, X: uint32(why.syndrome), N: uint32(why.status), Flags: flagEnd}
 	if why.event == EventQPAccessErr {
 		op.Note.Flags |= flagAccessErr

@@ -148,8 +148,7 @@ func (q *QP) giveUp(lost bool) {
 
 // refuseReceive has Commit end the receive in use, which is no good, and the QP.
 func (q *QP) refuseReceive(p *wire.Packet, b *mem.Batch) {
-	op := b.Add()
-	op.Owner = q
+	op := q.op(b)
 	op.Note = mem.Note{Code: noteBadReceive, PSN: p.PSN, Flags: flagEnd}
 	q.dying = true
 }

@@ -22,8 +22,8 @@ var planted = []struct{ name, file, from, to string }{
 			"			if mr := q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, uint64(p.Len), 0); mr != nil && mr.Bytes() != nil {\n" +
 			"				copy(mr.Bytes()[p.VA-mr.IOVA:], p.Payload[0])\n			}\n		}\n"},
 	{"an atomic run twice", "qp/respond.go",
-		"	case wire.OpCompareSwap, wire.OpFetchAdd:\n		return q.duplicateAtomic(p)",
-		"	case wire.OpCompareSwap, wire.OpFetchAdd:\n		if mr := q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, 8, 0); mr != nil && mr.Bytes() != nil {\n" +
+		"	case wire.OpCompareSwap, wire.OpFetchAdd, wire.OpAtomicWrite, wire.OpFlush:\n		return q.duplicateAtomic(p)",
+		"	case wire.OpCompareSwap, wire.OpFetchAdd, wire.OpAtomicWrite, wire.OpFlush:\n		if mr := q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, 8, 0); mr != nil && mr.Bytes() != nil {\n" +
 			"			mr.Bytes()[p.VA-mr.IOVA]++\n		}\n		return q.duplicateAtomic(p)"},
 	{"the ICRC isn't checked", "wire/parse.go", "if p.Frame.readICRC(p.end) != p.icrc(&c.last) {", "if p.Frame.readICRC(p.end) != p.icrc(&c.last) && false {"},
 	{"a PSN compare off by one", "qp/responder.go", "case d < 0:\n		return q.duplicate(p)", "case d < -1:\n		return q.duplicate(p)"},
