@@ -12,6 +12,7 @@ import (
 // discoverAll starts a heavy sweep: every node is found anew. What is known of
 // their tables is kept for nodes that are found again.
 func (m *Manager) discoverAll(now clock.Time) {
+	m.adopt()
 	m.phase, m.heavy = discovering, true
 	m.begun = now
 	m.found = 0

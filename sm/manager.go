@@ -25,6 +25,7 @@ const (
 // Manager is a subnet manager at one port. It is not safe for concurrent use.
 type Manager struct {
 	cfg   Config
+	next  *Config // to take at the next heavy sweep; nil is none
 	local mad.Local
 	line  line
 	phase phase
@@ -232,8 +233,23 @@ func (m *Manager) verbosef(where, format string, args ...any) {
 // problem notes something that keeps the subnet from being up.
 func (m *Manager) problem(text string) { m.problems = append(m.problems, text) }
 
-// Reconfigure changes the configuration and sweeps. LIDs already given stay.
+// Reconfigure changes the configuration and sweeps. LIDs already given stay. A
+// sweep under way ends with the configuration that it began with.
 func (m *Manager) Reconfigure(cfg Config, now clock.Time) {
+	m.next = &cfg
+	if m.Idle() {
+		m.adopt()
+	}
+	m.Sweep(now)
+}
+
+// adopt takes the configuration that Reconfigure left.
+func (m *Manager) adopt() {
+	if m.next == nil {
+		return
+	}
+	cfg := *m.next
+	m.next = nil
 	if cfg.LIDs == nil {
 		cfg.LIDs = m.cfg.LIDs
 	}
@@ -244,5 +260,4 @@ func (m *Manager) Reconfigure(cfg Config, now clock.Time) {
 	m.cfg = cfg
 	m.line.max = cfg.MaxSMPs
 	m.routing = nil // engines or roots may be others
-	m.Sweep(now)
 }

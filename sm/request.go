@@ -169,6 +169,7 @@ func (m *Manager) Next(p *mad.Packet, now clock.Time) bool {
 		if m.fill(p, r, now) {
 			return true
 		}
+		m.settle(now) // it may have been the last one of the phase
 	}
 }
 
