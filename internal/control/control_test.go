@@ -14,12 +14,20 @@ import (
 	"time"
 )
 
+// kept is what the other process holds.
+var kept *Holder
+
 // TestMain lets the test binary play a process that holds an interface.
 func TestMain(m *testing.M) {
 	if ifname := os.Getenv("CONTROL_TEST_HOLD"); ifname != "" {
-		if _, err := Hold(ifname); err != nil {
+		var err error
+		if kept, err = Hold(ifname); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
+		}
+		memory := make([]byte, 256<<20) // so that it takes time to end
+		for i := 0; i < len(memory); i += 4096 {
+			memory[i] = 1
 		}
 		fmt.Println("held")
 		select {}
@@ -53,9 +61,11 @@ func TestSecondHolderIsToldOfTheFirst(t *testing.T) {
 	mustHold(t, name(1))
 }
 
-func TestHoldDiesWithItsProcess(t *testing.T) {
+// startHolder starts another process that holds an interface.
+func startHolder(t *testing.T, ifname string) *exec.Cmd {
+	t.Helper()
 	other := exec.Command(os.Args[0])
-	other.Env = append(os.Environ(), "CONTROL_TEST_HOLD="+name(3))
+	other.Env = append(os.Environ(), "CONTROL_TEST_HOLD="+ifname)
 	out, err := other.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +76,11 @@ func TestHoldDiesWithItsProcess(t *testing.T) {
 	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
 		t.Fatalf("the other process says %q", line)
 	}
+	return other
+}
+
+func TestHoldDiesWithItsProcess(t *testing.T) {
+	other := startHolder(t, name(3))
 	if _, err := Hold(name(3)); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), fmt.Sprint("process ", other.Process.Pid)) {
 		t.Errorf("error %v; want one that names process %d", err, other.Process.Pid)
 	}
@@ -74,6 +89,23 @@ func TestHoldDiesWithItsProcess(t *testing.T) {
 	}
 	_ = other.Wait()
 	mustHold(t, name(3))
+}
+
+// Right after kill -9 its process still holds the name: it is waited for.
+func TestHoldAtOnceAfterKill(t *testing.T) {
+	for range 5 {
+		other := startHolder(t, name(9))
+		if err := other.Process.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		h, err := Hold(name(9))
+		if err != nil {
+			t.Error(err)
+		} else {
+			h.Close()
+		}
+		_ = other.Wait()
+	}
 }
 
 func TestBadNames(t *testing.T) {
@@ -169,7 +201,7 @@ func TestRudeClients(t *testing.T) {
 		t.Error("a long request was taken")
 	}
 	for range maxClients - 1 { // connect, and say nothing
-		if _, err := holder(name(7)); err != nil {
+		if _, _, err := holder(name(7)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -46,9 +47,9 @@ func Hold(ifname string) (*Holder, error) {
 	}
 	runtime.LockOSThread() // the socket is made in this thread's namespace
 	defer runtime.UnlockOSThread()
-	// The name is free a moment after its holder's end; someone may also let go
-	// while we ask who he is.
-	for range 3 {
+	// The name is free some time after its holder was killed, as a process takes
+	// apart its memory first; someone may also let go while we ask who he is.
+	for range endPatience {
 		l, err := net.ListenUnix("unix", address(ifname))
 		if err == nil {
 			h := &Holder{ifname: ifname, listener: l}
@@ -58,26 +59,53 @@ func Hold(ifname string) (*Holder, error) {
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return nil, fmt.Errorf("hold %s: %w", ifname, err)
 		}
-		if who, err := holder(ifname); err == nil {
+		if who, ends, err := holder(ifname); err == nil && !ends {
 			return nil, fmt.Errorf("%w: %s is held by %s; end that, or choose another interface", ErrHeld, ifname, who)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return nil, fmt.Errorf("%w: %s is held by a process that doesn't answer", ErrHeld, ifname)
+	return nil, fmt.Errorf("%w: %s is held by a process that doesn't answer, or doesn't come to its end", ErrHeld, ifname)
 }
 
-// holder describes the process that holds an interface.
-func holder(ifname string) (string, error) {
+// endPatience is how often, every 10 ms, Hold looks whether a holder that ends
+// has let go.
+const endPatience = 200
+
+// holder describes the process that holds an interface, and says whether it is
+// about to end.
+func holder(ifname string) (who string, ends bool, err error) {
 	c, err := net.DialUnix("unix", nil, address(ifname))
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	defer c.Close()
 	cred, err := peer(c)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	return fmt.Sprintf("process %d %s", cred.Pid, describe(cred)), nil
+	return fmt.Sprintf("process %d %s", cred.Pid, describe(cred)), cred.Pid != 0 && ending(cred.Pid), nil
+}
+
+// ending reports whether a process was killed and is not gone yet: SIGKILL is
+// pending (bit 8 of SigPnd or ShdPnd), or its memory, with its command line, is
+// gone.
+func ending(pid int32) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err == nil && len(line) == 0 {
+		return true
+	}
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range bytes.Lines(status) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if n := string(name); n != "SigPnd" && n != "ShdPnd" {
+			continue
+		}
+		set, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 16, 64)
+		if err == nil && set>>(unix.SIGKILL-1)&1 != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // describe gives a process's command line and user.
