@@ -3,6 +3,7 @@ package verbs
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -170,5 +171,5 @@ func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return itoa(n) + " " + what + "s"
+	return strconv.Itoa(n) + " " + what + "s"
 }

@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -107,5 +106,3 @@ func (q *QP) Events() <-chan Event { return q.events.ch }
 
 // EventsDropped returns how many events were lost because no one read the channel.
 func (q *QP) EventsDropped() uint64 { return q.events.dropped.Load() }
-
-func itoa(n int) string { return strconv.Itoa(n) }

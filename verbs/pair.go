@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strconv"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
@@ -39,7 +40,7 @@ func OpenPair(o PairOptions) (a, b *Device, err error) {
 func openPaired(i byte, l rocev2.Link, o PairOptions) (*Device, error) {
 	guid := ib.GUIDFromMAC(net.HardwareAddr{2, 0, 0, 0, 0, i + 1})
 	p, err := rocev2.NewPort(rocev2.Config{
-		Name:  "mem" + itoa(int(i)),
+		Name:  "mem" + strconv.Itoa(int(i)),
 		Links: []rocev2.Link{l},
 		Net: &rocev2.FixedNet{LinkMTU: o.LinkMTU, Addresses: []ib.GID{
 			{0xfe, 0x80, 11: 0xff, 12: 0xfe, 15: i + 1},

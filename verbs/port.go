@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strconv"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
@@ -49,7 +50,7 @@ func listGIDs(gids []ib.GID) string {
 	var s string
 	for i, g := range gids {
 		if !g.IsZero() {
-			s += ", " + itoa(i) + ": " + g.String()
+			s += ", " + strconv.Itoa(i) + ": " + g.String()
 		}
 	}
 	if s == "" {

@@ -3,9 +3,7 @@ package qp
 import (
 	"errors"
 
-	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/mem"
-	"github.com/urxe/urxe/rocev2/wire"
 )
 
 // What a work request asks of this side alone: to bind a memory window, to
@@ -104,21 +102,4 @@ func (q *QP) invalidateRemote(n *mem.Note) bool {
 	q.resp.epsn, q.resp.cpsn = n.PSN, n.PSN
 	q.enterErr(true) // what came before is still acknowledged
 	return false
-}
-
-// forget gives up the answers to READs by a key that the peer has invalidated:
-// by that it says that it has them all. A repetition that comes yet, of a network
-// that delivers twice, is dropped like that of any request no longer saved.
-func (r *responder) forget(rkey uint32) {
-	for i := range r.saved.len() {
-		if s := r.saved.at(i); s.op == wire.RCReadRequest && s.rkey == rkey {
-			s.op = wire.RCReadRespOnly // no request
-		}
-	}
-}
-
-// keeps reports whether the READ that psn belongs to can be answered again.
-func (r *responder) keeps(psn ib.PSN) bool {
-	s := r.findSaved(psn)
-	return s != nil && s.op == wire.RCReadRequest
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
-// ATOMIC WRITE and FLUSH (Annex A19) are executed once, take a place among the
-// READs and atomics under way, and are answered by a READ response without data.
+// ATOMIC WRITE and FLUSH, the memory placement extensions (Annex A19), are
+// executed once, take a place among the READs and atomics under way, and are
+// answered by a READ response without data.
 
 // executeAtomicWrite takes an ATOMIC WRITE: 8 bytes, which others see as one.
 func (q *QP) executeAtomicWrite(p *wire.Packet, b *mem.Batch) refusal {

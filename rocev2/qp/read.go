@@ -113,3 +113,20 @@ func readResponseOpcode(first, last bool) wire.Opcode {
 	}
 	return wire.RCReadRespMiddle
 }
+
+// forget gives up the answers to READs by a key that the peer has invalidated:
+// by that it says that it has them all. A repetition that comes yet, of a network
+// that delivers twice, is dropped like that of any request no longer saved.
+func (r *responder) forget(rkey uint32) {
+	for i := range r.saved.len() {
+		if s := r.saved.at(i); s.op == wire.RCReadRequest && s.rkey == rkey {
+			s.op = wire.RCReadRespOnly // no request
+		}
+	}
+}
+
+// keeps reports whether the READ that psn belongs to can be answered again.
+func (r *responder) keeps(psn ib.PSN) bool {
+	s := r.findSaved(psn)
+	return s != nil && s.op == wire.RCReadRequest
+}
