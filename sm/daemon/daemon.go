@@ -57,6 +57,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer log.Close()
 	d.log = log
+	d.o.look()
 	if err := d.prepare(); err != nil {
 		d.log.Event(sm.Event{Level: sm.LevelError, Code: "6100", Where: "start", Text: err.Error()})
 		return err

@@ -138,3 +138,23 @@ func TestProgressLine(t *testing.T) {
 		t.Errorf("%q", b.String())
 	}
 }
+
+// TestReloadWithoutFile: a configuration file that went away, as while an editor
+// replaces it, does not put all options to their defaults.
+func TestReloadWithoutFile(t *testing.T) {
+	o := inMemory(t, "ring8")
+	o.ConfigFile = filepath.Join(o.CacheDir, "opensm.conf")
+	if err := os.WriteFile(o.ConfigFile, []byte("lmc 2\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o.look()
+	if _, err := o.reload(); err != nil || o.LMC != 2 {
+		t.Fatal(o.LMC, err)
+	}
+	if err := os.Remove(o.ConfigFile); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.reload(); err == nil || o.LMC != 2 {
+		t.Errorf("LMC %d, %v: want an error, and the options as they were", o.LMC, err)
+	}
+}

@@ -31,6 +31,7 @@ type Options struct {
 	EraseLog   bool
 	JSONLog    bool
 	CacheDir   string   // where guid2lid is
+	found      bool     // ConfigFile was there when it was last read
 	Override   []string // options of the command line, as lines of opensm.conf, that win over the file
 }
 
@@ -147,7 +148,7 @@ func (o *Options) reload() (warnings []string, err error) {
 	fresh.Options = conf.Default()
 	fresh.LogFile, fresh.DumpDir = o.LogFile, o.DumpDir
 	if o.ConfigFile != "" {
-		if warnings, err = fresh.Load(o.ConfigFile, false); err != nil {
+		if warnings, err = fresh.Load(o.ConfigFile, o.found); err != nil {
 			return warnings, err
 		}
 	}
@@ -155,7 +156,15 @@ func (o *Options) reload() (warnings []string, err error) {
 		return warnings, err
 	}
 	*o = fresh
+	o.look()
 	return warnings, nil
+}
+
+// look notes whether there is a configuration file. One that goes away does not
+// mean that all options are to have their defaults.
+func (o *Options) look() {
+	_, err := os.Stat(o.ConfigFile)
+	o.found = o.ConfigFile != "" && err == nil
 }
 
 // Apply takes options that were given on the command line.

@@ -52,7 +52,6 @@ func (d *daemon) send() {
 	for d.sa.Next(&p) {
 		if err := d.port.Send(&p); err != nil {
 			d.log.Event(sm.Event{Level: sm.LevelVerbose, Where: "sa", Text: err.Error()})
-			return
 		}
 	}
 }
