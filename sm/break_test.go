@@ -49,3 +49,26 @@ func TestReconfigureInMidSweep(t *testing.T) {
 		b.up()
 	}
 }
+
+// TestTrapsOfStrangers: who forges traps of LIDs that nobody has cannot keep the
+// manager sweeping.
+func TestTrapsOfStrangers(t *testing.T) {
+	b := newBed(t, load(t, "ring8"), "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	before := b.m.sweeps
+	for i := range 1000 {
+		var p mad.Packet
+		p.MAD().Init(mad.ClassSubnLID, mad.MethodTrap, mad.AttrNotice, 0)
+		n := mad.Notice(p.MAD().Data())
+		n.SetIsGeneric(true)
+		n.SetTrapNumber(mad.TrapLinkState)
+		n.Details()[0], n.Details()[1] = 0x40, byte(i)
+		b.m.Handle(&p, b.now)
+		b.run(time.Millisecond)
+	}
+	b.run(time.Minute)
+	if n := b.m.sweeps - before; n < babbling || n > babbling+5 {
+		t.Errorf("%d sweeps for 1000 forged traps in a second", n)
+	}
+}

@@ -101,7 +101,7 @@ func (m *Manager) act(from ib.LID, notice mad.Notice, now clock.Time) {
 		m.capabilityChanged(t, m.count(trapKey{t.LID(), number, 0}, now), now)
 	case mad.DetailsSystemImageGUID:
 		if m.count(trapKey{t.LID(), number, 0}, now) <= babbling {
-			m.systemChanged(t)
+			m.systemChanged(t, now)
 		}
 	default:
 		m.violation(notice, m.count(trapKey{notice.IssuerLID(), number, 0}, now))
@@ -143,13 +143,24 @@ func holdFor(count int) time.Duration {
 	return holdOff
 }
 
+// stranger sweeps when a trap names a LID that nobody has. One who forges them
+// gets a sweep a second, whatever LIDs they name.
+func (m *Manager) stranger(number mad.TrapNumber, l ib.LID, now clock.Time) {
+	if m.count(trapKey{0, number, 0}, now) > babbling {
+		m.askSoon = true
+		m.deadline = min(m.deadline, now.Add(babbleOff))
+		return
+	}
+	m.infof("trap", "trap %d from LID %d, which nobody has", number, l)
+	m.wantHeavy = true
+}
+
 // linkChanged reads again the switch that sent trap 128. The trap of a LID that
 // nobody has means that what we know is out of date.
 func (m *Manager) linkChanged(l ib.LID, now clock.Time) {
 	n := m.byLID(l)
 	if n == nil {
-		m.infof("trap", "trap 128 from LID %d, which nobody has", l)
-		m.wantHeavy = true
+		m.stranger(mad.TrapLinkState, l, now)
 		return
 	}
 	m.reporters[n] = true
@@ -183,8 +194,7 @@ func (m *Manager) soilIn(n *node, now clock.Time, after time.Duration) {
 func (m *Manager) capabilityChanged(t mad.DetailsCapability, count int, now clock.Time) {
 	n := m.byLID(t.LID())
 	if n == nil {
-		m.infof("trap", "trap 144 from LID %d, which nobody has", t.LID())
-		m.wantHeavy = true
+		m.stranger(mad.TrapCapabilityMask, t.LID(), now)
 		return
 	}
 	if m.self != nil && n == m.self.n {
@@ -205,10 +215,10 @@ func (m *Manager) capabilityChanged(t mad.DetailsCapability, count int, now cloc
 }
 
 // systemChanged reads the system image GUID that trap 145 tells of.
-func (m *Manager) systemChanged(t mad.DetailsSystemImageGUID) {
+func (m *Manager) systemChanged(t mad.DetailsSystemImageGUID, now clock.Time) {
 	n := m.byLID(t.LID())
 	if n == nil {
-		m.wantHeavy = true
+		m.stranger(mad.TrapSystemImageGUID, t.LID(), now)
 		return
 	}
 	m.get(n, mad.AttrNodeInfo, 0, nil, func(m *Manager, r *request, a mad.MAD) {

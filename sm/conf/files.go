@@ -22,7 +22,8 @@ func lines(path string, f func(line string) error) error {
 
 func readLines(r io.Reader, name string, f func(line string) error) error {
 	s := bufio.NewScanner(r)
-	for n := 1; s.Scan(); n++ {
+	n := 1
+	for ; s.Scan(); n++ {
 		line, _, _ := strings.Cut(s.Text(), "#")
 		if line = strings.TrimSpace(line); line == "" {
 			continue
@@ -31,7 +32,15 @@ func readLines(r io.Reader, name string, f func(line string) error) error {
 			return fmt.Errorf("%s:%d: %w", name, n, err)
 		}
 	}
-	return s.Err()
+	return unread(s, name, n)
+}
+
+// unread says where a file could not be read on: most often a line is too long.
+func unread(s *bufio.Scanner, name string, line int) error {
+	if s.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("%s:%d: %w", name, line, s.Err())
 }
 
 // LoadGUIDs reads a root_guid_file: a GUID on each line.

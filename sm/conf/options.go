@@ -205,7 +205,8 @@ func engines(o *Options, v string) error {
 // Read takes the lines of opensm.conf into o. name is the file's, for messages.
 func (o *Options) Read(r io.Reader, name string) (warnings []string, err error) {
 	s := bufio.NewScanner(r)
-	for line := 1; s.Scan(); line++ {
+	line := 1
+	for ; s.Scan(); line++ {
 		key, value := split(s.Text())
 		if key == "" {
 			continue
@@ -218,7 +219,7 @@ func (o *Options) Read(r io.Reader, name string) (warnings []string, err error) 
 			warnings = append(warnings, fmt.Sprintf("%s:%d: %s", name, line, warning))
 		}
 	}
-	return warnings, errors.Join(err, s.Err())
+	return warnings, errors.Join(err, unread(s, name, line))
 }
 
 // Set takes one option as a line of the file would have it.

@@ -158,3 +158,36 @@ func TestReloadWithoutFile(t *testing.T) {
 		t.Errorf("LMC %d, %v: want an error, and the options as they were", o.LMC, err)
 	}
 }
+
+// TestLongLines: every file says where a line is too long.
+func TestLongLines(t *testing.T) {
+	o := inMemory(t, "ring8")
+	long := filepath.Join(o.CacheDir, "guid2lid")
+	if err := os.WriteFile(long, bytes.Repeat([]byte("x"), 70000), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	empty := t.TempDir()
+	for name, change := range map[string]func(*Options){
+		"guid2lid":       func(*Options) {},
+		"root_guid_file": func(o *Options) { o.CacheDir, o.RootGUIDFile = empty, long },
+		"node_name_map":  func(o *Options) { o.CacheDir, o.NodeNameMapFile = empty, long },
+	} {
+		c := o
+		change(&c)
+		if _, _, err := c.config(); err == nil || !strings.Contains(err.Error(), long) || !strings.Contains(err.Error(), "1: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := o.Load(long, true); err == nil || !strings.Contains(err.Error(), long+":1: ") {
+		t.Error(err)
+	}
+}
+
+// TestMissingPartitionFile: a partition file that was named and is not there is told of.
+func TestMissingPartitionFile(t *testing.T) {
+	o := inMemory(t, "ring8")
+	o.PartitionFile = filepath.Join(o.CacheDir, "typo.conf")
+	if _, warnings, err := o.config(); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "typo.conf") {
+		t.Error(warnings, err)
+	}
+}

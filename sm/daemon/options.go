@@ -134,6 +134,11 @@ func (o *Options) partitions(c *sm.Config) (warnings []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if f := o.PartitionFile; f != "" && f != conf.Default().PartitionFile {
+		if _, err := os.Stat(f); err != nil {
+			warnings = append(warnings, fmt.Sprintf("%v: all ports are full members of the default partition", err))
+		}
+	}
 	ps.AllowBoth = o.AllowBothPKeys
 	c.PKeys = func(m sm.Member) []ib.PKey {
 		t := mad.NodeType(m.Type)

@@ -17,7 +17,8 @@ import (
 // in notes with their line: a bad line must not cost the others their LIDs.
 func (t *Table) Read(r io.Reader) (notes []string, err error) {
 	s := bufio.NewScanner(r)
-	for line := 1; s.Scan(); line++ {
+	line := 1
+	for ; s.Scan(); line++ {
 		text := strings.TrimSpace(s.Text())
 		if text == "" || text[0] == '#' {
 			continue
@@ -27,7 +28,10 @@ func (t *Table) Read(r io.Reader) (notes []string, err error) {
 		}
 	}
 	t.dirty = len(notes) > 0
-	return notes, s.Err()
+	if s.Err() != nil {
+		err = fmt.Errorf("line %d: %w", line, s.Err())
+	}
+	return notes, err
 }
 
 func (t *Table) entry(text string) (why string) {
@@ -74,7 +78,10 @@ func (t *Table) Load(path string) (notes []string, err error) {
 		return nil, err
 	}
 	defer f.Close()
-	return t.Read(f)
+	if notes, err = t.Read(f); err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return notes, err
 }
 
 // Save writes a guid2lid file in one step: a crash leaves the old one whole.
