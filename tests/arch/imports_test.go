@@ -2,6 +2,7 @@ package arch
 
 import (
 	"cmp"
+	"go/ast"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,6 +83,26 @@ func TestPureCoreDoesNoIO(t *testing.T) {
 				t.Errorf("%s imports %s: the core does no IO", s.path, name)
 			}
 		}
+	}
+}
+
+// They may import internal/clock for its Time, and not read it.
+func TestPureCoreHasNoGoroutineOrClock(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test() || !slices.Contains(pure, s.dir()) {
+			continue
+		}
+		for _, name := range usesOf(s.file, "clock") {
+			if name == "Now" || name == "Wall" {
+				t.Errorf("%s uses clock.%s: the core takes the time as an argument", s.path, name)
+			}
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if g, ok := n.(*ast.GoStmt); ok {
+				t.Errorf("%s starts a goroutine: the core has none", fset.Position(g.Pos()))
+			}
+			return true
+		})
 	}
 }
 
