@@ -204,7 +204,7 @@ func (m *Manager) capabilityChanged(t mad.DetailsCapability, count int, now cloc
 		m.infof("trap", "capability or local change of %s", n.name())
 	}
 	m.soilIn(n, now, holdFor(count))
-	if m.phase != idle || t.CapabilityMask()&uint32(mad.CapIsSM) == 0 {
+	if count > babbling || m.phase != idle || t.CapabilityMask()&uint32(mad.CapIsSM) == 0 {
 		return
 	}
 	for i := range n.ports {

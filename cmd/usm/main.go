@@ -20,6 +20,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
+	context.AfterFunc(ctx, cancel) // a second signal ends it at once, should it hang
 	root := newCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -48,6 +48,10 @@ type daemon struct {
 // Run manages the subnet until ctx ends. SIGHUP reads the configuration again
 // and sweeps, SIGUSR1 opens the log file anew.
 func Run(ctx context.Context, o Options) error {
+	// From the start: until they are taken, these signals end a process.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1)
+	defer signal.Stop(signals)
 	d := &daemon{o: &o, dumps: make(chan *subnet.Snapshot, 1), gsi: make(chan []mad.Packet, 256)}
 	log, err := oslog.Open(oslog.Options{
 		Path: o.LogFile, Flags: sm.Level(o.LogFlags), Prefix: o.LogPrefix, MaxMB: o.LogMaxMB, Erase: o.EraseLog || !o.AccumLog, JSON: o.JSONLog,
@@ -63,7 +67,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer d.port.Close()
-	return d.run(ctx)
+	return d.run(ctx, signals)
 }
 
 // prepare reads the files and opens the port.
@@ -89,12 +93,9 @@ func (d *daemon) prepare() (err error) {
 	return nil
 }
 
-func (d *daemon) run(ctx context.Context) error {
+func (d *daemon) run(ctx context.Context, signals <-chan os.Signal) error {
 	ctx, d.stop = context.WithCancel(ctx)
 	defer d.stop()
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1)
-	defer signal.Stop(signals)
 	var wg sync.WaitGroup
 	wg.Go(func() { d.obey(ctx, signals) })
 	wg.Go(func() { d.write(ctx) })
