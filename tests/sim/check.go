@@ -18,7 +18,8 @@ func (e *end) sendCompleted(c *qp.Completion) {
 	for len(e.posted) > 0 {
 		w := e.posted[0]
 		e.posted = e.posted[1:]
-		silent := w.wqe.Flags&qp.Signaled == 0 && !e.broken
+		// Also when a receive has failed: what the peer acknowledged before is done.
+		silent := w.wqe.Flags&qp.Signaled == 0 && e.broke == qp.Success
 		if silent && w.id != c.ID {
 			e.succeeded(w) // by the order of completions
 			continue
