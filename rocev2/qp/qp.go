@@ -148,8 +148,7 @@ func (q *QP) planRC(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 			return true
 		}
 	}
-	// An ACK must not overtake the response with data that waits.
-	if !q.owesResponse() || q.resp.owed.len() > 0 && q.paced(now) {
+	if !q.owesResponse() || q.paced(now) && q.owesData() {
 		return false
 	}
 	q.respond = false

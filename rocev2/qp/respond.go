@@ -12,6 +12,13 @@ func (q *QP) owesResponse() bool {
 	return r.ackOwed || r.nak != 0 || r.owed.len() > 0
 }
 
+// owesData reports whether the response that comes next is one of a READ, which
+// counts in the rate; a lone eight bytes don't. No ACK may overtake it.
+func (q *QP) owesData() bool {
+	r := &q.resp
+	return r.owed.len() > 0 && !r.owed.at(0).atomic
+}
+
 // planResponse makes the next packet that the responder owes. Responses go in
 // the order of their requests: no ACK or NAK overtakes a READ or atomic
 // response (9.7.5.1.4), which acknowledges all before it as well.

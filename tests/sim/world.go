@@ -11,6 +11,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/rocev2/cc"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
 )
@@ -115,6 +116,9 @@ func (w *world) newHost(i int) (*host, error) {
 	h.port, err = rocev2.NewPort(rocev2.Config{
 		Name: h.name, Links: links, Manual: true, Net: &rocev2.FixedNet{Addresses: gids},
 		LoopFrames: []int{4, 32}[w.r.IntN(2)], NoCongestionControl: w.r.IntN(8) == 0,
+		// ACK timeouts are as short as 262 µs here: all retries would be over
+		// before a packet has left at the least rate of real networks, 1 Mb/s.
+		Congestion: cc.Params{MinRate: 100 * cc.Mbps},
 	})
 	if err != nil {
 		return nil, err
