@@ -48,7 +48,10 @@ var forgeries = []func(n *network, b []byte, bth int) []byte{
 		return b
 	},
 	func(_ *network, b []byte, bth int) []byte { // another transport than the QP's
-		if wire.Opcode(b[bth]).Transport() != wire.RC {
+		switch wire.Opcode(b[bth]).Transport() {
+		case wire.CNP: // for any connection
+			return b
+		case wire.UC, wire.UD:
 			b[bth] &= 0x1f
 			return b
 		}
