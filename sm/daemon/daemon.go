@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/urxe/urxe/ib/mad"
@@ -28,7 +29,7 @@ var ErrIncomplete = errors.New("the subnet is incomplete")
 var ErrStandby = errors.New("another subnet manager is master of the subnet")
 
 type daemon struct {
-	o      *Options
+	opts   atomic.Pointer[Options] // replaced as a whole: several goroutines read it
 	log    *oslog.Log
 	cfg    sm.Config
 	port   mad.Port
@@ -52,7 +53,7 @@ func Run(ctx context.Context, o Options) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1)
 	defer signal.Stop(signals)
-	d := &daemon{o: &o, dumps: make(chan *subnet.Snapshot, 1), gsi: make(chan []mad.Packet, 256)}
+	d := &daemon{dumps: make(chan *subnet.Snapshot, 1), gsi: make(chan []mad.Packet, 256)}
 	log, err := oslog.Open(oslog.Options{
 		Path: o.LogFile, Flags: sm.Level(o.LogFlags), Prefix: o.LogPrefix, MaxMB: o.LogMaxMB, Erase: o.EraseLog || !o.AccumLog, JSON: o.JSONLog,
 	})
@@ -61,7 +62,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer log.Close()
 	d.log = log
-	d.o.look()
+	o.look()
+	d.opts.Store(&o)
 	if err := d.prepare(); err != nil {
 		d.log.Event(sm.Event{Level: sm.LevelError, Code: "6100", Where: "start", Text: err.Error()})
 		return err
@@ -72,17 +74,18 @@ func Run(ctx context.Context, o Options) error {
 
 // prepare reads the files and opens the port.
 func (d *daemon) prepare() (err error) {
+	o := d.opts.Load()
 	var warnings []string
-	if d.cfg, warnings, err = d.o.config(); err != nil {
+	if d.cfg, warnings, err = o.config(); err != nil {
 		return err
 	}
 	d.warn(warnings)
-	if d.port, err = d.o.open(); err != nil {
+	if d.port, err = o.open(); err != nil {
 		return err
 	}
 	local, err := d.port.Local()
 	if err == nil {
-		err = d.o.at(local)
+		err = o.at(local)
 	}
 	if err != nil {
 		return errors.Join(err, d.port.Close())
@@ -106,7 +109,7 @@ func (d *daemon) run(ctx context.Context, signals <-chan os.Signal) error {
 	wg.Wait()
 	d.writeLast()
 	d.log.Event(sm.Event{Level: sm.LevelSys, Where: "stop", Text: "Exiting SM"})
-	if err != nil || !d.o.Once {
+	if err != nil || !d.opts.Load().Once {
 		return err
 	}
 	return d.verdict()
@@ -126,7 +129,7 @@ func (d *daemon) verdict() error {
 }
 
 func (d *daemon) stoodBy() {
-	if d.stood = true; d.o.Once {
+	if d.stood = true; d.opts.Load().Once {
 		d.stop()
 	}
 }
@@ -152,12 +155,13 @@ func (d *daemon) changed(s *subnet.Snapshot) {
 	default:
 	}
 	d.dumps <- s
-	if d.cfg.LIDs.Dirty() && d.o.CacheDir != "" {
-		if err := d.cfg.LIDs.Save(d.o.guid2lid()); err != nil {
+	o := d.opts.Load()
+	if d.cfg.LIDs.Dirty() && o.CacheDir != "" {
+		if err := d.cfg.LIDs.Save(o.guid2lid()); err != nil {
 			d.warn([]string{fmt.Sprintf("LIDs are not kept: %v", err)})
 		}
 	}
-	if d.o.Once {
+	if o.Once {
 		d.stop()
 	}
 }
@@ -184,9 +188,10 @@ func (d *daemon) writeLast() {
 }
 
 func (d *daemon) dump(s *subnet.Snapshot) {
-	err := dump.Subnet(d.o.DumpDir, s)
-	if d.o.LogFlags&logRouting != 0 {
-		err = errors.Join(err, dump.Routing(d.o.DumpDir, s))
+	o := d.opts.Load()
+	err := dump.Subnet(o.DumpDir, s)
+	if o.LogFlags&logRouting != 0 {
+		err = errors.Join(err, dump.Routing(o.DumpDir, s))
 	}
 	if err != nil {
 		d.warn([]string{fmt.Sprintf("dump files: %v", err)})
@@ -213,18 +218,13 @@ func (d *daemon) obey(ctx context.Context, signals <-chan os.Signal) {
 
 // reload reads the configuration again. One that is wrong changes nothing.
 func (d *daemon) reload(ctx context.Context) {
-	warnings, err := d.o.reload()
+	o, cfg, warnings, err := d.opts.Load().reload()
 	d.warn(warnings)
 	if err != nil {
 		d.warn([]string{fmt.Sprintf("the configuration stays as it was: %v", err)})
 		return
 	}
-	cfg, warnings, err := d.o.config()
-	d.warn(warnings)
-	if err != nil {
-		d.warn([]string{fmt.Sprintf("the configuration stays as it was: %v", err)})
-		return
-	}
+	d.opts.Store(o)
 	d.say("configuration read again")
 	cfg.LIDs, cfg.Report, cfg.Changed, cfg.StoodBy = d.cfg.LIDs, d.cfg.Report, d.cfg.Changed, d.cfg.StoodBy
 	_ = d.runner.Do(ctx, func(m *sm.Manager, now clock.Time) { m.Reconfigure(cfg, now) })

@@ -148,14 +148,15 @@ func TestReloadWithoutFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.look()
-	if _, err := o.reload(); err != nil || o.LMC != 2 {
-		t.Fatal(o.LMC, err)
+	next, _, _, err := o.reload()
+	if err != nil || next.LMC != 2 {
+		t.Fatal(next, err)
 	}
 	if err := os.Remove(o.ConfigFile); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.reload(); err == nil || o.LMC != 2 {
-		t.Errorf("LMC %d, %v: want an error, and the options as they were", o.LMC, err)
+	if _, _, _, err := next.reload(); err == nil || next.LMC != 2 {
+		t.Errorf("LMC %d, %v: want an error, and the options as they were", next.LMC, err)
 	}
 }
 

@@ -147,22 +147,23 @@ func (o *Options) partitions(c *sm.Config) (warnings []string, err error) {
 	return warnings, nil
 }
 
-// reload reads the configuration file again, under what the command line says.
-func (o *Options) reload() (warnings []string, err error) {
+// reload reads the configuration file again, under what the command line says,
+// and the files that it names. The options themselves stay as they are.
+func (o *Options) reload() (_ *Options, c sm.Config, warnings []string, err error) {
 	fresh := *o
 	fresh.Options = conf.Default()
 	fresh.LogFile, fresh.DumpDir = o.LogFile, o.DumpDir
 	if o.ConfigFile != "" {
 		if warnings, err = fresh.Load(o.ConfigFile, o.found); err != nil {
-			return warnings, err
+			return nil, c, warnings, err
 		}
 	}
 	if err := fresh.Apply(o.Override); err != nil {
-		return warnings, err
+		return nil, c, warnings, err
 	}
-	*o = fresh
-	o.look()
-	return warnings, nil
+	c, more, err := fresh.config()
+	fresh.look()
+	return &fresh, c, append(warnings, more...), err
 }
 
 // look notes whether there is a configuration file. One that goes away does not
