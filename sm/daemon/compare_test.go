@@ -57,7 +57,7 @@ func TestBesideOpenSM(t *testing.T) {
 		t.Skip("takes minutes: run with -long")
 	}
 	ibsimtest.Need(t, "opensm")
-	for _, k := range []int{16, 24} {
+	for _, k := range []int{16, 24, 36} {
 		ours := min(usm(t, k, ""), usm(t, k, ""))
 		theirs := min(opensm(t, k), opensm(t, k, "--maxsmps", "32"))
 		verdict(t, fmt.Sprintf("sweep of %d hosts", k*k*k/4), ours, theirs, 0.5)

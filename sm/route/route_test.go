@@ -3,6 +3,7 @@ package route
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -305,15 +306,20 @@ func TestScale(t *testing.T) {
 	var times []time.Duration
 	for _, k := range []int{24, 36, 56} {
 		g := topotest.KFat(k).Graph()
-		runtime.GC()
-		start := cpu()
-		tb, err := ftree(g, Options{})
-		if err != nil {
-			t.Fatal(err)
+		var tb *Tables
+		took := time.Duration(math.MaxInt64)
+		for range 3 { // the quietest counts
+			tb = nil
+			runtime.GC()
+			start := cpu()
+			var err error
+			if tb, err = ftree(g, Options{}); err != nil {
+				t.Fatal(err)
+			}
+			took = min(took, cpu()-start)
 		}
-		took := cpu() - start
 		times = append(times, took)
-		start = cpu()
+		start := cpu()
 		rep := Check(tb)
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
@@ -322,8 +328,9 @@ func TestScale(t *testing.T) {
 			t.Error(rep.Err())
 		}
 	}
-	if r := float64(times[2]) / float64(times[1]); r > 12 {
-		t.Errorf("48,000 LIDs took %.1f times as long as 11,664 hosts: want at most 12", r)
+	r := float64(times[2]) / float64(times[1])
+	if t.Logf("48,000 LIDs took %.1f times as long as 11,664 hosts", r); r > 12 {
+		t.Error("want at most 12")
 	}
 }
 
