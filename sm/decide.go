@@ -132,7 +132,17 @@ func managed(n *node) bool {
 // assignLIDs gives every end port its LIDs.
 func (m *Manager) assignLIDs(reached []*node) {
 	var wants []lid.Want
+	owner := make(map[ib.GUID]*port)
 	for _, p := range endPorts(reached) {
+		if p.guid == 0 {
+			m.problem(p.name() + " has no GUID, and so gets no LID")
+			continue
+		}
+		if first := owner[p.guid]; first != nil {
+			m.portClash(first, p)
+			continue
+		}
+		owner[p.guid] = p
 		w := lid.Want{GUID: p.guid, Have: p.info.LID()}
 		if !p.n.isSwitch() {
 			w.LMC = m.cfg.LMC
@@ -152,6 +162,13 @@ func (m *Manager) assignLIDs(reached []*node) {
 	}
 }
 
+// portClash tells of two ports that would share their LIDs, as these go by GUID.
+func (m *Manager) portClash(a, b *port) {
+	text := fmt.Sprintf("port GUID 0x%016x is in the subnet twice: %s and %s", uint64(b.guid), a.name(), b.name())
+	m.errorf("6005", "lid", "%s", text)
+	m.problem(text)
+}
+
 // endPorts lists the end ports that are managed, in the order of nodes.
 func endPorts(nodes []*node) (ports []*port) {
 	for _, n := range nodes {
@@ -159,7 +176,7 @@ func endPorts(nodes []*node) (ports []*port) {
 			continue
 		}
 		for i := range n.ports {
-			if p := &n.ports[i]; p.end() && p.info != nil && p.guid != 0 && (p.num == 0 || p.peer != nil || p.up()) {
+			if p := &n.ports[i]; p.end() && p.info != nil && (p.num == 0 || p.peer != nil || p.up()) {
 				ports = append(ports, p)
 			}
 		}

@@ -200,6 +200,34 @@ func TestGUIDClash(t *testing.T) {
 	}
 }
 
+// TestPortGUIDClash: two nodes whose ports have one GUID would have the same LIDs.
+func TestPortGUIDClash(t *testing.T) {
+	f := fabric.New(fabric.Defaults{})
+	sw, err := f.Add(fabric.NodeSpec{ID: "sw", Type: mad.NodeSwitch, Ports: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		s := fabric.NodeSpec{ID: fmt.Sprintf("h%d", i), Type: mad.NodeCA, Ports: 1, GUID: ib.GUID(0x10 * (i + 1))}
+		if i > 0 {
+			s.PortGUIDs = map[int]ib.GUID{1: 0x99}
+		}
+		n, err := f.Add(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Link(n, 1, sw, i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := newBed(t, f, "h0", Config{})
+	b.m.Start(b.now)
+	b.sweep()
+	if !b.said("port GUID 0x0000000000000099 is in the subnet twice") || b.said("SUBNET UP") {
+		t.Errorf("missing: %q", b.snap.Missing)
+	}
+}
+
 // TestClientsRegisterAgain: a new master tells the ports that can be told.
 func TestClientsRegisterAgain(t *testing.T) {
 	for _, off := range []bool{false, true} {
