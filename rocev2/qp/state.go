@@ -2,6 +2,7 @@ package qp
 
 import (
 	"fmt"
+	"maps"
 )
 
 // State is the state of a QP, numbered as ibv_qp_state.
@@ -98,18 +99,13 @@ var udTransitions = transitions{
 	{SQE, RTS}:    {0, udAttrs},
 }
 
-// QP1 is of a port from its beginning.
-var gsiTransitions = transitions{
-	{Reset, Init}: {AttrPKeyIndex | AttrQKey, 0},
-	{Init, Init}:  {0, AttrPKeyIndex | AttrQKey},
-	{Init, RTR}:   {0, AttrPKeyIndex | AttrQKey},
-	{RTR, RTS}:    {AttrSQPSN, udAttrs},
-	{RTS, RTS}:    {0, udAttrs},
-	{RTS, SQD}:    {0, AttrSQDAsyncNotify},
-	{SQD, SQD}:    {0, AttrPKeyIndex | AttrQKey},
-	{SQD, RTS}:    {0, udAttrs},
-	{SQE, RTS}:    {0, udAttrs},
-}
+// QP1 is of a port from its beginning; else it is as UD.
+var gsiTransitions = func() transitions {
+	t := maps.Clone(udTransitions)
+	t[[2]State{Reset, Init}] = transition{AttrPKeyIndex | AttrQKey, 0}
+	t[[2]State{Init, Init}] = transition{0, AttrPKeyIndex | AttrQKey}
+	return t
+}()
 
 // checkTransition says whether a QP may go from one state to another with the
 // attributes of mask, and if not, why.
