@@ -5,8 +5,12 @@ import "time"
 // OnChange sets the function that is called after addresses, routes, neighbours
 // or the link changed and paths have followed. It runs on a goroutine of the
 // Port, which must not be closed within it, and delays the next change while it
-// does.
-func (p *Port) OnChange(f func()) { p.onChange.Store(&f) }
+// does. It is called for the first time soon after OnChange: something may have
+// changed just before.
+func (p *Port) OnChange(f func()) {
+	p.onChange.Store(&f)
+	p.noteChange()
+}
 
 // noteChange is called by Net, on any goroutine.
 func (p *Port) noteChange() {

@@ -182,6 +182,7 @@ func (c *CQ) Destroy() error {
 	if c.channel != nil {
 		c.channel.forget(c)
 	}
+	d.events.withdraw(Event{CQ: c})
 	return nil
 }
 

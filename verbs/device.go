@@ -58,7 +58,7 @@ func newDevice(e engine, o Options) *Device {
 		name: o.Name, guid: o.NodeGUID, engine: e,
 		pds: set[*PD]{}, mrs: set[*MR]{}, mws: set[*MW]{}, cqs: set[*CQ]{}, qps: set[*QP]{}, ahs: set[*AH]{}, channels: set[*CompChannel]{},
 	}
-	d.events.init(eventRoom)
+	d.events.init()
 	d.watchPort()
 	return d
 }

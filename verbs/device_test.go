@@ -2,11 +2,8 @@ package verbs
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/urxe/urxe/ib"
 )
 
 func wantErr(t *testing.T, err, is error, says string) {
@@ -155,26 +152,6 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestEventsAreBounded(t *testing.T) {
-	b := newBench(t)
-	q, f := b.qp(DefaultCaps, StateRTS)
-	for range eventRoom + 3 {
-		f.init.OnEvent(4)
-	}
-	if n, ofQP := b.dev.EventsDropped(), q.EventsDropped(); n != 3 || ofQP != eventRoom+3-qpEventRoom {
-		t.Errorf("%d and %d events dropped", n, ofQP)
-	}
-	if e := <-q.Events(); e.QP != q || e.Type != EventCommEst {
-		t.Errorf("%v", e)
-	}
-	q.Destroy()
-	for range q.Events() { // ends: the channel is closed
-	}
-	if e := <-b.dev.Events(); e.QP != q || e.Type != EventCommEst || e.String() != "COMM_EST on QP 0x000001" {
-		t.Errorf("%v", e)
-	}
-}
-
 func TestWCErr(t *testing.T) {
 	wc := WC{ID: 5, QPN: 0x11, Status: RetryExcErr}
 	var ce *CompletionError
@@ -184,30 +161,6 @@ func TestWCErr(t *testing.T) {
 	}
 	if wc.Status = Success; wc.Err() != nil {
 		t.Error("a success is no error")
-	}
-}
-
-func TestPortEvents(t *testing.T) {
-	b := newBench(t)
-	for _, c := range []struct {
-		change func()
-		want   []EventType
-	}{
-		{func() {}, nil},
-		{func() { b.engine.state = ib.PortDown }, []EventType{EventPortErr}},
-		{func() { b.engine.gids[1] = ib.GID{1} }, []EventType{EventGIDChange}},
-		{func() { b.engine.state, b.engine.gids[1] = ib.PortActive, ib.GID{} }, []EventType{EventPortActive, EventGIDChange}},
-		{func() { b.engine.dead = errors.New("removed") }, []EventType{EventDeviceFatal}},
-	} {
-		c.change()
-		b.engine.changed()
-		var got []EventType
-		for len(b.dev.Events()) > 0 {
-			got = append(got, (<-b.dev.Events()).Type)
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("events %v, want %v", got, c.want)
-		}
 	}
 }
 

@@ -90,10 +90,10 @@ func (d *Device) watchPort() {
 			d.events.push(Event{Type: EventDeviceFatal})
 		}
 		if now.state != was.state {
-			d.events.push(Event{Type: stateEvent(now.state)})
+			d.events.push(Event{Type: stateEvent(now.state), Port: 1})
 		}
 		if !slices.Equal(now.gids, was.gids) {
-			d.events.push(Event{Type: EventGIDChange})
+			d.events.push(Event{Type: EventGIDChange, Port: 1})
 		}
 		was = now
 	})

@@ -31,7 +31,7 @@ type QP struct {
 	poller poller
 	state  atomic.Uint32 // the QPState that Modify left it in; an error may have moved it to ERR since
 	gone   atomic.Bool
-	events eventQueue
+	events qpEvents
 
 	modMu sync.Mutex // one Modify at a time
 	sqMu  sync.Mutex // posters; then rqMu
@@ -57,7 +57,7 @@ func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 	}
 	q := &QP{dev: d, pd: p, init: i, sq: newSendQueue(i.Caps), rq: newRecvQueue(i.Caps)}
 	q.newPSN()
-	q.events.init(qpEventRoom)
+	q.events.ch = make(chan Event, qpEventRoom)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := q.checkParents(); err != nil {
@@ -200,6 +200,7 @@ func (q *QP) Destroy() error {
 	q.engine.Destroy()
 	q.events.close()
 	d := q.dev
+	d.events.withdraw(Event{QP: q})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.qps, q)
