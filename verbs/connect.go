@@ -20,19 +20,22 @@ func (e Endpoint) String() string {
 	return fmt.Sprintf("LID 0x%04x, QPN %v, PSN %v, GID %v", uint16(e.LID), e.QPN, e.PSN, e.GID)
 }
 
+// Zero asks for a 0 in a field of ConnectOptions whose 0 stands for something else.
+const Zero = 0xff
+
 // ConnectOptions are the attributes of a connection. The zero value gives what ibv_rc_pingpong uses, with more READs and
-// atomics in flight, and no rights for the peer.
+// atomics in flight, and no rights for the peer. Fields that say so take Zero for a 0.
 type ConnectOptions struct {
 	QKey            ib.QKey // of a UD QP, for ToInit and Start: what senders must give; a GSI QP has its own
 	GIDIndex        int     // of this side's GID, in Device.GIDs; at most 255
 	Access          Access  // what the peer may do: RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal
 	PathMTU         ib.MTU  // 0: 1024, or the active MTU when that is less; both sides must agree
-	MaxRdAtomic     uint8   // READs and atomics outstanding at the peer; 0: 16
-	MaxDestRdAtomic uint8   // READs and atomics that the peer may have outstanding here; 0: 16
-	MinRNRTimer     uint8   // how long a peer is asked to wait for a receive; 0: code 12, 0.64 ms
-	Timeout         uint8   // for an acknowledgement: 4.096 µs × 2^n; 0: 14, 67 ms
-	RetryCnt        uint8   // 0: 7
-	RNRRetry        uint8   // 0: 7, for ever
+	MaxRdAtomic     uint8   // READs and atomics outstanding at the peer; 0: 16; Zero: none, they fail with LocQPOpErr
+	MaxDestRdAtomic uint8   // READs and atomics that the peer may have outstanding here; 0: 16; Zero: it may have none
+	MinRNRTimer     uint8   // how long a peer is asked to wait for a receive; 0: code 12, 0.64 ms; Zero: code 0, 655.36 ms
+	Timeout         uint8   // for an acknowledgement: 4.096 µs × 2^n; 0: 14, 67 ms; Zero: none, what is lost is waited for without end
+	RetryCnt        uint8   // 0: 7; Zero: the first timeout or NAK of a PSN is the end
+	RNRRetry        uint8   // 0: 7, for ever; Zero: the first RNR NAK is the end
 	TClass          uint8   // DSCP and ECN of the packets
 	SL              uint8   // kept for Query; no packet carries it
 	FlowLabel       uint32  // 20 bits; of IPv6 packets, and what UDP source ports are made from unless it is 0
@@ -46,8 +49,11 @@ func (o *ConnectOptions) defaults(active ib.MTU) {
 	}{
 		{&o.MaxRdAtomic, 16}, {&o.MaxDestRdAtomic, 16}, {&o.MinRNRTimer, 12}, {&o.Timeout, 14}, {&o.RetryCnt, 7}, {&o.RNRRetry, 7},
 	} {
-		if *d.v == 0 {
+		switch *d.v {
+		case 0:
 			*d.v = d.n
+		case Zero:
+			*d.v = 0
 		}
 	}
 	if o.PathMTU == 0 {
