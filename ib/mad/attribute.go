@@ -71,6 +71,21 @@ const (
 	AttrInformInfoRecord    AttributeID = 0x00f3
 )
 
+// Messages of communication management (IBA 12.6.2).
+const (
+	AttrREQ     AttributeID = 0x0010
+	AttrMRA     AttributeID = 0x0011
+	AttrREJ     AttributeID = 0x0012
+	AttrREP     AttributeID = 0x0013
+	AttrRTU     AttributeID = 0x0014
+	AttrDREQ    AttributeID = 0x0015
+	AttrDREP    AttributeID = 0x0016
+	AttrSIDRREQ AttributeID = 0x0017
+	AttrSIDRREP AttributeID = 0x0018
+	AttrLAP     AttributeID = 0x0019
+	AttrAPR     AttributeID = 0x001a
+)
+
 // NodeType is what a node is (IBA 14.2.5.3).
 type NodeType uint8
 

@@ -1,7 +1,8 @@
 // Package mad holds the formats of InfiniBand management: the datagram (MAD)
 // itself, subnet management packets by directed route or by LID, the
 // attributes of subnet and performance management, the records of subnet
-// administration, notices, and RMPP, which carries what a MAD is too small for.
+// administration, the messages of communication management, notices, and RMPP,
+// which carries what a MAD is too small for.
 //
 // Formats are byte views: a type is a byte slice that overlays a part of a
 // MAD, and its methods read and write fields in place. Parse checks a

@@ -82,6 +82,8 @@ func (c Class) DataOffset() int {
 	switch {
 	case c == ClassSubnAdm:
 		return offSAData
+	case c == ClassCM:
+		return HeaderSize
 	case c.vendor2():
 		return offVendorData
 	}
@@ -246,7 +248,7 @@ func (m MAD) Modifier() uint32 { return binary.BigEndian.Uint32(m[offModifier:])
 func (m MAD) SetModifier(v uint32) { binary.BigEndian.PutUint32(m[offModifier:], v) }
 
 // Data returns the attribute: 64 bytes of an SMP, 200 of subnet
-// administration, 192 of other classes.
+// administration, 232 of communication management, 192 of other classes.
 func (m MAD) Data() []byte {
 	switch c := m.Class(); {
 	case c.Subnet():

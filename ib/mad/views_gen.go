@@ -5676,6 +5676,1498 @@ func (v MultiPathRecord) SetServiceID56LSB(x uint64) {
 	binary.BigEndian.PutUint64(v[offMultiPathRecordServiceID56LSB-1:], binary.BigEndian.Uint64(v[offMultiPathRecordServiceID56LSB-1:])&^(0xffffffffffffff<<0)|uint64(x)&0xffffffffffffff<<0)
 }
 
+// CMPathSize is the length of a CMPath in bytes.
+const CMPathSize = 44
+
+// CMPath is a view of 44 bytes (IBA 12.6.5: the primary or the alternate path of a REQ).
+type CMPath []byte
+
+const (
+	offCMPathLocalLID        = 0
+	offCMPathRemoteLID       = 2
+	offCMPathLocalGID        = 4
+	offCMPathRemoteGID       = 20
+	offCMPathFlowLabel       = 36
+	offCMPathPacketRate      = 39
+	offCMPathTrafficClass    = 40
+	offCMPathHopLimit        = 41
+	offCMPathSL              = 42
+	offCMPathSubnetLocal     = 42
+	offCMPathLocalACKTimeout = 43
+)
+
+var layoutCMPath = Layout{Name: "CMPath", Size: CMPathSize, Fields: []Field{
+	{Name: "LocalLID", Bit: 0, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteLID", Bit: 16, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalGID", Bit: 32, Bits: 128, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteGID", Bit: 160, Bits: 128, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "FlowLabel", Bit: 288, Bits: 20, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 308, Bits: 6, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PacketRate", Bit: 314, Bits: 6, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "TrafficClass", Bit: 320, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "HopLimit", Bit: 328, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "SL", Bit: 336, Bits: 4, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "SubnetLocal", Bit: 340, Bits: 1, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 341, Bits: 3, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalACKTimeout", Bit: 344, Bits: 5, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 349, Bits: 3, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a CMPath.
+func (CMPath) Layout() *Layout { return &layoutCMPath }
+
+// LocalLID returns the field of 16 bits.
+func (v CMPath) LocalLID() ib.LID {
+	return ib.LID(binary.BigEndian.Uint16(v[offCMPathLocalLID:]))
+}
+
+// SetLocalLID sets the field of 16 bits.
+func (v CMPath) SetLocalLID(x ib.LID) {
+	binary.BigEndian.PutUint16(v[offCMPathLocalLID:], uint16(x))
+}
+
+// RemoteLID returns the field of 16 bits.
+func (v CMPath) RemoteLID() ib.LID {
+	return ib.LID(binary.BigEndian.Uint16(v[offCMPathRemoteLID:]))
+}
+
+// SetRemoteLID sets the field of 16 bits.
+func (v CMPath) SetRemoteLID(x ib.LID) {
+	binary.BigEndian.PutUint16(v[offCMPathRemoteLID:], uint16(x))
+}
+
+// LocalGID returns the field.
+func (v CMPath) LocalGID() ib.GID { return ib.GID(v[offCMPathLocalGID : offCMPathLocalGID+16]) }
+
+// SetLocalGID sets the field.
+func (v CMPath) SetLocalGID(x ib.GID) { copy(v[offCMPathLocalGID:], x[:]) }
+
+// RemoteGID returns the field.
+func (v CMPath) RemoteGID() ib.GID { return ib.GID(v[offCMPathRemoteGID : offCMPathRemoteGID+16]) }
+
+// SetRemoteGID sets the field.
+func (v CMPath) SetRemoteGID(x ib.GID) { copy(v[offCMPathRemoteGID:], x[:]) }
+
+// FlowLabel returns the field of 20 bits.
+func (v CMPath) FlowLabel() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offCMPathFlowLabel:]) >> 12 & 0xfffff)
+}
+
+// SetFlowLabel sets the field of 20 bits.
+func (v CMPath) SetFlowLabel(x uint32) {
+	binary.BigEndian.PutUint32(v[offCMPathFlowLabel:], binary.BigEndian.Uint32(v[offCMPathFlowLabel:])&^(0xfffff<<12)|uint32(x)&0xfffff<<12)
+}
+
+// PacketRate returns the field of 6 bits.
+func (v CMPath) PacketRate() ib.Rate {
+	return ib.Rate(v[offCMPathPacketRate] >> 0 & 0x3f)
+}
+
+// SetPacketRate sets the field of 6 bits.
+func (v CMPath) SetPacketRate(x ib.Rate) {
+	v[offCMPathPacketRate] = v[offCMPathPacketRate]&^(0x3f<<0) | uint8(x)&0x3f<<0
+}
+
+// TrafficClass returns the field of 8 bits.
+func (v CMPath) TrafficClass() uint8 {
+	return uint8(v[offCMPathTrafficClass])
+}
+
+// SetTrafficClass sets the field of 8 bits.
+func (v CMPath) SetTrafficClass(x uint8) {
+	v[offCMPathTrafficClass] = uint8(x)
+}
+
+// HopLimit returns the field of 8 bits.
+func (v CMPath) HopLimit() uint8 {
+	return uint8(v[offCMPathHopLimit])
+}
+
+// SetHopLimit sets the field of 8 bits.
+func (v CMPath) SetHopLimit(x uint8) {
+	v[offCMPathHopLimit] = uint8(x)
+}
+
+// SL returns the field of 4 bits.
+func (v CMPath) SL() uint8 {
+	return uint8(v[offCMPathSL] >> 4 & 0xf)
+}
+
+// SetSL sets the field of 4 bits.
+func (v CMPath) SetSL(x uint8) {
+	v[offCMPathSL] = v[offCMPathSL]&^(0xf<<4) | uint8(x)&0xf<<4
+}
+
+// SubnetLocal returns the field of 1 bits.
+func (v CMPath) SubnetLocal() bool {
+	return v[offCMPathSubnetLocal]&0x08 != 0
+}
+
+// SetSubnetLocal sets the field.
+func (v CMPath) SetSubnetLocal(x bool) { setBit(v, offCMPathSubnetLocal, 0x08, x) }
+
+// LocalACKTimeout returns the field of 5 bits.
+func (v CMPath) LocalACKTimeout() uint8 {
+	return uint8(v[offCMPathLocalACKTimeout] >> 3 & 0x1f)
+}
+
+// SetLocalACKTimeout sets the field of 5 bits.
+func (v CMPath) SetLocalACKTimeout(x uint8) {
+	v[offCMPathLocalACKTimeout] = v[offCMPathLocalACKTimeout]&^(0x1f<<3) | uint8(x)&0x1f<<3
+}
+
+// REQSize is the length of a REQ in bytes.
+const REQSize = 232
+
+// REQ is a view of 232 bytes (IBA 12.6.5).
+type REQ []byte
+
+const (
+	offREQLocalCommID             = 0
+	offREQVendorID                = 5
+	offREQServiceID               = 8
+	offREQLocalCAGUID             = 16
+	offREQLocalQKey               = 28
+	offREQLocalQPN                = 32
+	offREQResponderResources      = 35
+	offREQLocalEECN               = 36
+	offREQInitiatorDepth          = 39
+	offREQRemoteEECN              = 40
+	offREQRemoteCMResponseTimeout = 43
+	offREQTransportServiceType    = 43
+	offREQEndToEndFlowControl     = 43
+	offREQStartingPSN             = 44
+	offREQLocalCMResponseTimeout  = 47
+	offREQRetryCount              = 47
+	offREQPKey                    = 48
+	offREQPathMTU                 = 50
+	offREQRDCExists               = 50
+	offREQRNRRetryCount           = 50
+	offREQMaxCMRetries            = 51
+	offREQSRQ                     = 51
+	offREQExtendedTransport       = 51
+	offREQPrimary                 = 52
+	offREQAlternate               = 96
+	offREQPrivateData             = 140
+)
+
+var layoutREQ = Layout{Name: "REQ", Size: REQSize, Fields: []Field{
+	{Name: "LocalCommID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 32, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "VendorID", Bit: 40, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "ServiceID", Bit: 64, Bits: 64, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalCAGUID", Bit: 128, Bits: 64, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 192, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalQKey", Bit: 224, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalQPN", Bit: 256, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "ResponderResources", Bit: 280, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalEECN", Bit: 288, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "InitiatorDepth", Bit: 312, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteEECN", Bit: 320, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteCMResponseTimeout", Bit: 344, Bits: 5, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "TransportServiceType", Bit: 349, Bits: 2, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "EndToEndFlowControl", Bit: 351, Bits: 1, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "StartingPSN", Bit: 352, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalCMResponseTimeout", Bit: 376, Bits: 5, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RetryCount", Bit: 381, Bits: 3, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PKey", Bit: 384, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PathMTU", Bit: 400, Bits: 4, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RDCExists", Bit: 404, Bits: 1, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RNRRetryCount", Bit: 405, Bits: 3, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "MaxCMRetries", Bit: 408, Bits: 4, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "SRQ", Bit: 412, Bits: 1, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "ExtendedTransport", Bit: 413, Bits: 3, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "Primary", Bit: 416, Bits: 352, Count: 1, Component: -1, Span: 1, Inner: &layoutCMPath},
+	{Name: "Alternate", Bit: 768, Bits: 352, Count: 1, Component: -1, Span: 1, Inner: &layoutCMPath},
+	{Name: "PrivateData", Bit: 1120, Bits: 736, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a REQ.
+func (REQ) Layout() *Layout { return &layoutREQ }
+
+// LocalCommID returns the field of 32 bits.
+func (v REQ) LocalCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREQLocalCommID:]))
+}
+
+// SetLocalCommID sets the field of 32 bits.
+func (v REQ) SetLocalCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offREQLocalCommID:], uint32(x))
+}
+
+// VendorID returns the field of 24 bits.
+func (v REQ) VendorID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREQVendorID:]) >> 8 & 0xffffff)
+}
+
+// SetVendorID sets the field of 24 bits.
+func (v REQ) SetVendorID(x uint32) {
+	binary.BigEndian.PutUint32(v[offREQVendorID:], binary.BigEndian.Uint32(v[offREQVendorID:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// ServiceID returns the field of 64 bits.
+func (v REQ) ServiceID() uint64 {
+	return uint64(binary.BigEndian.Uint64(v[offREQServiceID:]))
+}
+
+// SetServiceID sets the field of 64 bits.
+func (v REQ) SetServiceID(x uint64) {
+	binary.BigEndian.PutUint64(v[offREQServiceID:], uint64(x))
+}
+
+// LocalCAGUID returns the field of 64 bits.
+func (v REQ) LocalCAGUID() ib.GUID {
+	return ib.GUID(binary.BigEndian.Uint64(v[offREQLocalCAGUID:]))
+}
+
+// SetLocalCAGUID sets the field of 64 bits.
+func (v REQ) SetLocalCAGUID(x ib.GUID) {
+	binary.BigEndian.PutUint64(v[offREQLocalCAGUID:], uint64(x))
+}
+
+// LocalQKey returns the field of 32 bits.
+func (v REQ) LocalQKey() ib.QKey {
+	return ib.QKey(binary.BigEndian.Uint32(v[offREQLocalQKey:]))
+}
+
+// SetLocalQKey sets the field of 32 bits.
+func (v REQ) SetLocalQKey(x ib.QKey) {
+	binary.BigEndian.PutUint32(v[offREQLocalQKey:], uint32(x))
+}
+
+// LocalQPN returns the field of 24 bits.
+func (v REQ) LocalQPN() ib.QPN {
+	return ib.QPN(binary.BigEndian.Uint32(v[offREQLocalQPN:]) >> 8 & 0xffffff)
+}
+
+// SetLocalQPN sets the field of 24 bits.
+func (v REQ) SetLocalQPN(x ib.QPN) {
+	binary.BigEndian.PutUint32(v[offREQLocalQPN:], binary.BigEndian.Uint32(v[offREQLocalQPN:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// ResponderResources returns the field of 8 bits.
+func (v REQ) ResponderResources() uint8 {
+	return uint8(v[offREQResponderResources])
+}
+
+// SetResponderResources sets the field of 8 bits.
+func (v REQ) SetResponderResources(x uint8) {
+	v[offREQResponderResources] = uint8(x)
+}
+
+// LocalEECN returns the field of 24 bits.
+func (v REQ) LocalEECN() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREQLocalEECN:]) >> 8 & 0xffffff)
+}
+
+// SetLocalEECN sets the field of 24 bits.
+func (v REQ) SetLocalEECN(x uint32) {
+	binary.BigEndian.PutUint32(v[offREQLocalEECN:], binary.BigEndian.Uint32(v[offREQLocalEECN:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// InitiatorDepth returns the field of 8 bits.
+func (v REQ) InitiatorDepth() uint8 {
+	return uint8(v[offREQInitiatorDepth])
+}
+
+// SetInitiatorDepth sets the field of 8 bits.
+func (v REQ) SetInitiatorDepth(x uint8) {
+	v[offREQInitiatorDepth] = uint8(x)
+}
+
+// RemoteEECN returns the field of 24 bits.
+func (v REQ) RemoteEECN() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREQRemoteEECN:]) >> 8 & 0xffffff)
+}
+
+// SetRemoteEECN sets the field of 24 bits.
+func (v REQ) SetRemoteEECN(x uint32) {
+	binary.BigEndian.PutUint32(v[offREQRemoteEECN:], binary.BigEndian.Uint32(v[offREQRemoteEECN:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// RemoteCMResponseTimeout returns the field of 5 bits.
+func (v REQ) RemoteCMResponseTimeout() uint8 {
+	return uint8(v[offREQRemoteCMResponseTimeout] >> 3 & 0x1f)
+}
+
+// SetRemoteCMResponseTimeout sets the field of 5 bits.
+func (v REQ) SetRemoteCMResponseTimeout(x uint8) {
+	v[offREQRemoteCMResponseTimeout] = v[offREQRemoteCMResponseTimeout]&^(0x1f<<3) | uint8(x)&0x1f<<3
+}
+
+// TransportServiceType returns the field of 2 bits.
+func (v REQ) TransportServiceType() uint8 {
+	return uint8(v[offREQTransportServiceType] >> 1 & 0x3)
+}
+
+// SetTransportServiceType sets the field of 2 bits.
+func (v REQ) SetTransportServiceType(x uint8) {
+	v[offREQTransportServiceType] = v[offREQTransportServiceType]&^(0x3<<1) | uint8(x)&0x3<<1
+}
+
+// EndToEndFlowControl returns the field of 1 bits.
+func (v REQ) EndToEndFlowControl() bool {
+	return v[offREQEndToEndFlowControl]&0x01 != 0
+}
+
+// SetEndToEndFlowControl sets the field.
+func (v REQ) SetEndToEndFlowControl(x bool) { setBit(v, offREQEndToEndFlowControl, 0x01, x) }
+
+// StartingPSN returns the field of 24 bits.
+func (v REQ) StartingPSN() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREQStartingPSN:]) >> 8 & 0xffffff)
+}
+
+// SetStartingPSN sets the field of 24 bits.
+func (v REQ) SetStartingPSN(x uint32) {
+	binary.BigEndian.PutUint32(v[offREQStartingPSN:], binary.BigEndian.Uint32(v[offREQStartingPSN:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// LocalCMResponseTimeout returns the field of 5 bits.
+func (v REQ) LocalCMResponseTimeout() uint8 {
+	return uint8(v[offREQLocalCMResponseTimeout] >> 3 & 0x1f)
+}
+
+// SetLocalCMResponseTimeout sets the field of 5 bits.
+func (v REQ) SetLocalCMResponseTimeout(x uint8) {
+	v[offREQLocalCMResponseTimeout] = v[offREQLocalCMResponseTimeout]&^(0x1f<<3) | uint8(x)&0x1f<<3
+}
+
+// RetryCount returns the field of 3 bits.
+func (v REQ) RetryCount() uint8 {
+	return uint8(v[offREQRetryCount] >> 0 & 0x7)
+}
+
+// SetRetryCount sets the field of 3 bits.
+func (v REQ) SetRetryCount(x uint8) {
+	v[offREQRetryCount] = v[offREQRetryCount]&^(0x7<<0) | uint8(x)&0x7<<0
+}
+
+// PKey returns the field of 16 bits.
+func (v REQ) PKey() ib.PKey {
+	return ib.PKey(binary.BigEndian.Uint16(v[offREQPKey:]))
+}
+
+// SetPKey sets the field of 16 bits.
+func (v REQ) SetPKey(x ib.PKey) {
+	binary.BigEndian.PutUint16(v[offREQPKey:], uint16(x))
+}
+
+// PathMTU returns the field of 4 bits.
+func (v REQ) PathMTU() ib.MTU {
+	return ib.MTU(v[offREQPathMTU] >> 4 & 0xf)
+}
+
+// SetPathMTU sets the field of 4 bits.
+func (v REQ) SetPathMTU(x ib.MTU) {
+	v[offREQPathMTU] = v[offREQPathMTU]&^(0xf<<4) | uint8(x)&0xf<<4
+}
+
+// RDCExists returns the field of 1 bits.
+func (v REQ) RDCExists() bool {
+	return v[offREQRDCExists]&0x08 != 0
+}
+
+// SetRDCExists sets the field.
+func (v REQ) SetRDCExists(x bool) { setBit(v, offREQRDCExists, 0x08, x) }
+
+// RNRRetryCount returns the field of 3 bits.
+func (v REQ) RNRRetryCount() uint8 {
+	return uint8(v[offREQRNRRetryCount] >> 0 & 0x7)
+}
+
+// SetRNRRetryCount sets the field of 3 bits.
+func (v REQ) SetRNRRetryCount(x uint8) {
+	v[offREQRNRRetryCount] = v[offREQRNRRetryCount]&^(0x7<<0) | uint8(x)&0x7<<0
+}
+
+// MaxCMRetries returns the field of 4 bits.
+func (v REQ) MaxCMRetries() uint8 {
+	return uint8(v[offREQMaxCMRetries] >> 4 & 0xf)
+}
+
+// SetMaxCMRetries sets the field of 4 bits.
+func (v REQ) SetMaxCMRetries(x uint8) {
+	v[offREQMaxCMRetries] = v[offREQMaxCMRetries]&^(0xf<<4) | uint8(x)&0xf<<4
+}
+
+// SRQ returns the field of 1 bits.
+func (v REQ) SRQ() bool {
+	return v[offREQSRQ]&0x08 != 0
+}
+
+// SetSRQ sets the field.
+func (v REQ) SetSRQ(x bool) { setBit(v, offREQSRQ, 0x08, x) }
+
+// ExtendedTransport returns the field of 3 bits.
+func (v REQ) ExtendedTransport() uint8 {
+	return uint8(v[offREQExtendedTransport] >> 0 & 0x7)
+}
+
+// SetExtendedTransport sets the field of 3 bits.
+func (v REQ) SetExtendedTransport(x uint8) {
+	v[offREQExtendedTransport] = v[offREQExtendedTransport]&^(0x7<<0) | uint8(x)&0x7<<0
+}
+
+// Primary returns a view of the CMPath inside.
+func (v REQ) Primary() CMPath { return CMPath(v[offREQPrimary : offREQPrimary+44]) }
+
+// Alternate returns a view of the CMPath inside.
+func (v REQ) Alternate() CMPath { return CMPath(v[offREQAlternate : offREQAlternate+44]) }
+
+// PrivateData returns a view of 92 bytes.
+func (v REQ) PrivateData() []byte {
+	return v[offREQPrivateData : offREQPrivateData+92 : offREQPrivateData+92]
+}
+
+// MRASize is the length of a MRA in bytes.
+const MRASize = 232
+
+// MRA is a view of 232 bytes (IBA 12.6.6).
+type MRA []byte
+
+const (
+	offMRALocalCommID    = 0
+	offMRARemoteCommID   = 4
+	offMRAMessageMRAed   = 8
+	offMRAServiceTimeout = 9
+	offMRAPrivateData    = 10
+)
+
+var layoutMRA = Layout{Name: "MRA", Size: MRASize, Fields: []Field{
+	{Name: "LocalCommID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteCommID", Bit: 32, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "MessageMRAed", Bit: 64, Bits: 2, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 66, Bits: 6, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "ServiceTimeout", Bit: 72, Bits: 5, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 77, Bits: 3, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PrivateData", Bit: 80, Bits: 1776, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a MRA.
+func (MRA) Layout() *Layout { return &layoutMRA }
+
+// LocalCommID returns the field of 32 bits.
+func (v MRA) LocalCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offMRALocalCommID:]))
+}
+
+// SetLocalCommID sets the field of 32 bits.
+func (v MRA) SetLocalCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offMRALocalCommID:], uint32(x))
+}
+
+// RemoteCommID returns the field of 32 bits.
+func (v MRA) RemoteCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offMRARemoteCommID:]))
+}
+
+// SetRemoteCommID sets the field of 32 bits.
+func (v MRA) SetRemoteCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offMRARemoteCommID:], uint32(x))
+}
+
+// MessageMRAed returns the field of 2 bits.
+func (v MRA) MessageMRAed() uint8 {
+	return uint8(v[offMRAMessageMRAed] >> 6 & 0x3)
+}
+
+// SetMessageMRAed sets the field of 2 bits.
+func (v MRA) SetMessageMRAed(x uint8) {
+	v[offMRAMessageMRAed] = v[offMRAMessageMRAed]&^(0x3<<6) | uint8(x)&0x3<<6
+}
+
+// ServiceTimeout returns the field of 5 bits.
+func (v MRA) ServiceTimeout() uint8 {
+	return uint8(v[offMRAServiceTimeout] >> 3 & 0x1f)
+}
+
+// SetServiceTimeout sets the field of 5 bits.
+func (v MRA) SetServiceTimeout(x uint8) {
+	v[offMRAServiceTimeout] = v[offMRAServiceTimeout]&^(0x1f<<3) | uint8(x)&0x1f<<3
+}
+
+// PrivateData returns a view of 222 bytes.
+func (v MRA) PrivateData() []byte {
+	return v[offMRAPrivateData : offMRAPrivateData+222 : offMRAPrivateData+222]
+}
+
+// REJSize is the length of a REJ in bytes.
+const REJSize = 232
+
+// REJ is a view of 232 bytes (IBA 12.6.7).
+type REJ []byte
+
+const (
+	offREJLocalCommID     = 0
+	offREJRemoteCommID    = 4
+	offREJMessageRejected = 8
+	offREJInfoLength      = 9
+	offREJReason          = 10
+	offREJInfo            = 12
+	offREJPrivateData     = 84
+)
+
+var layoutREJ = Layout{Name: "REJ", Size: REJSize, Fields: []Field{
+	{Name: "LocalCommID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteCommID", Bit: 32, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "MessageRejected", Bit: 64, Bits: 2, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 66, Bits: 6, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "InfoLength", Bit: 72, Bits: 7, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 79, Bits: 1, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "Reason", Bit: 80, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "Info", Bit: 96, Bits: 576, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PrivateData", Bit: 672, Bits: 1184, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a REJ.
+func (REJ) Layout() *Layout { return &layoutREJ }
+
+// LocalCommID returns the field of 32 bits.
+func (v REJ) LocalCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREJLocalCommID:]))
+}
+
+// SetLocalCommID sets the field of 32 bits.
+func (v REJ) SetLocalCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offREJLocalCommID:], uint32(x))
+}
+
+// RemoteCommID returns the field of 32 bits.
+func (v REJ) RemoteCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREJRemoteCommID:]))
+}
+
+// SetRemoteCommID sets the field of 32 bits.
+func (v REJ) SetRemoteCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offREJRemoteCommID:], uint32(x))
+}
+
+// MessageRejected returns the field of 2 bits.
+func (v REJ) MessageRejected() uint8 {
+	return uint8(v[offREJMessageRejected] >> 6 & 0x3)
+}
+
+// SetMessageRejected sets the field of 2 bits.
+func (v REJ) SetMessageRejected(x uint8) {
+	v[offREJMessageRejected] = v[offREJMessageRejected]&^(0x3<<6) | uint8(x)&0x3<<6
+}
+
+// InfoLength returns the field of 7 bits.
+func (v REJ) InfoLength() uint8 {
+	return uint8(v[offREJInfoLength] >> 1 & 0x7f)
+}
+
+// SetInfoLength sets the field of 7 bits.
+func (v REJ) SetInfoLength(x uint8) {
+	v[offREJInfoLength] = v[offREJInfoLength]&^(0x7f<<1) | uint8(x)&0x7f<<1
+}
+
+// Reason returns the field of 16 bits.
+func (v REJ) Reason() uint16 {
+	return uint16(binary.BigEndian.Uint16(v[offREJReason:]))
+}
+
+// SetReason sets the field of 16 bits.
+func (v REJ) SetReason(x uint16) {
+	binary.BigEndian.PutUint16(v[offREJReason:], uint16(x))
+}
+
+// Info returns a view of 72 bytes.
+func (v REJ) Info() []byte { return v[offREJInfo : offREJInfo+72 : offREJInfo+72] }
+
+// PrivateData returns a view of 148 bytes.
+func (v REJ) PrivateData() []byte {
+	return v[offREJPrivateData : offREJPrivateData+148 : offREJPrivateData+148]
+}
+
+// REPSize is the length of a REP in bytes.
+const REPSize = 232
+
+// REP is a view of 232 bytes (IBA 12.6.8).
+type REP []byte
+
+const (
+	offREPLocalCommID         = 0
+	offREPRemoteCommID        = 4
+	offREPLocalQKey           = 8
+	offREPLocalQPN            = 12
+	offREPVendorIDHigh        = 15
+	offREPLocalEECN           = 16
+	offREPVendorIDMiddle      = 19
+	offREPStartingPSN         = 20
+	offREPVendorIDLow         = 23
+	offREPResponderResources  = 24
+	offREPInitiatorDepth      = 25
+	offREPTargetACKDelay      = 26
+	offREPFailoverAccepted    = 26
+	offREPEndToEndFlowControl = 26
+	offREPRNRRetryCount       = 27
+	offREPSRQ                 = 27
+	offREPLocalCAGUID         = 28
+	offREPPrivateData         = 36
+)
+
+var layoutREP = Layout{Name: "REP", Size: REPSize, Fields: []Field{
+	{Name: "LocalCommID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteCommID", Bit: 32, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalQKey", Bit: 64, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalQPN", Bit: 96, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "VendorIDHigh", Bit: 120, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalEECN", Bit: 128, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "VendorIDMiddle", Bit: 152, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "StartingPSN", Bit: 160, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "VendorIDLow", Bit: 184, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "ResponderResources", Bit: 192, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "InitiatorDepth", Bit: 200, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "TargetACKDelay", Bit: 208, Bits: 5, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "FailoverAccepted", Bit: 213, Bits: 2, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "EndToEndFlowControl", Bit: 215, Bits: 1, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RNRRetryCount", Bit: 216, Bits: 3, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "SRQ", Bit: 219, Bits: 1, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 220, Bits: 4, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalCAGUID", Bit: 224, Bits: 64, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PrivateData", Bit: 288, Bits: 1568, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a REP.
+func (REP) Layout() *Layout { return &layoutREP }
+
+// LocalCommID returns the field of 32 bits.
+func (v REP) LocalCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREPLocalCommID:]))
+}
+
+// SetLocalCommID sets the field of 32 bits.
+func (v REP) SetLocalCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offREPLocalCommID:], uint32(x))
+}
+
+// RemoteCommID returns the field of 32 bits.
+func (v REP) RemoteCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREPRemoteCommID:]))
+}
+
+// SetRemoteCommID sets the field of 32 bits.
+func (v REP) SetRemoteCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offREPRemoteCommID:], uint32(x))
+}
+
+// LocalQKey returns the field of 32 bits.
+func (v REP) LocalQKey() ib.QKey {
+	return ib.QKey(binary.BigEndian.Uint32(v[offREPLocalQKey:]))
+}
+
+// SetLocalQKey sets the field of 32 bits.
+func (v REP) SetLocalQKey(x ib.QKey) {
+	binary.BigEndian.PutUint32(v[offREPLocalQKey:], uint32(x))
+}
+
+// LocalQPN returns the field of 24 bits.
+func (v REP) LocalQPN() ib.QPN {
+	return ib.QPN(binary.BigEndian.Uint32(v[offREPLocalQPN:]) >> 8 & 0xffffff)
+}
+
+// SetLocalQPN sets the field of 24 bits.
+func (v REP) SetLocalQPN(x ib.QPN) {
+	binary.BigEndian.PutUint32(v[offREPLocalQPN:], binary.BigEndian.Uint32(v[offREPLocalQPN:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// VendorIDHigh returns the field of 8 bits.
+func (v REP) VendorIDHigh() uint8 {
+	return uint8(v[offREPVendorIDHigh])
+}
+
+// SetVendorIDHigh sets the field of 8 bits.
+func (v REP) SetVendorIDHigh(x uint8) {
+	v[offREPVendorIDHigh] = uint8(x)
+}
+
+// LocalEECN returns the field of 24 bits.
+func (v REP) LocalEECN() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREPLocalEECN:]) >> 8 & 0xffffff)
+}
+
+// SetLocalEECN sets the field of 24 bits.
+func (v REP) SetLocalEECN(x uint32) {
+	binary.BigEndian.PutUint32(v[offREPLocalEECN:], binary.BigEndian.Uint32(v[offREPLocalEECN:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// VendorIDMiddle returns the field of 8 bits.
+func (v REP) VendorIDMiddle() uint8 {
+	return uint8(v[offREPVendorIDMiddle])
+}
+
+// SetVendorIDMiddle sets the field of 8 bits.
+func (v REP) SetVendorIDMiddle(x uint8) {
+	v[offREPVendorIDMiddle] = uint8(x)
+}
+
+// StartingPSN returns the field of 24 bits.
+func (v REP) StartingPSN() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offREPStartingPSN:]) >> 8 & 0xffffff)
+}
+
+// SetStartingPSN sets the field of 24 bits.
+func (v REP) SetStartingPSN(x uint32) {
+	binary.BigEndian.PutUint32(v[offREPStartingPSN:], binary.BigEndian.Uint32(v[offREPStartingPSN:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// VendorIDLow returns the field of 8 bits.
+func (v REP) VendorIDLow() uint8 {
+	return uint8(v[offREPVendorIDLow])
+}
+
+// SetVendorIDLow sets the field of 8 bits.
+func (v REP) SetVendorIDLow(x uint8) {
+	v[offREPVendorIDLow] = uint8(x)
+}
+
+// ResponderResources returns the field of 8 bits.
+func (v REP) ResponderResources() uint8 {
+	return uint8(v[offREPResponderResources])
+}
+
+// SetResponderResources sets the field of 8 bits.
+func (v REP) SetResponderResources(x uint8) {
+	v[offREPResponderResources] = uint8(x)
+}
+
+// InitiatorDepth returns the field of 8 bits.
+func (v REP) InitiatorDepth() uint8 {
+	return uint8(v[offREPInitiatorDepth])
+}
+
+// SetInitiatorDepth sets the field of 8 bits.
+func (v REP) SetInitiatorDepth(x uint8) {
+	v[offREPInitiatorDepth] = uint8(x)
+}
+
+// TargetACKDelay returns the field of 5 bits.
+func (v REP) TargetACKDelay() uint8 {
+	return uint8(v[offREPTargetACKDelay] >> 3 & 0x1f)
+}
+
+// SetTargetACKDelay sets the field of 5 bits.
+func (v REP) SetTargetACKDelay(x uint8) {
+	v[offREPTargetACKDelay] = v[offREPTargetACKDelay]&^(0x1f<<3) | uint8(x)&0x1f<<3
+}
+
+// FailoverAccepted returns the field of 2 bits.
+func (v REP) FailoverAccepted() uint8 {
+	return uint8(v[offREPFailoverAccepted] >> 1 & 0x3)
+}
+
+// SetFailoverAccepted sets the field of 2 bits.
+func (v REP) SetFailoverAccepted(x uint8) {
+	v[offREPFailoverAccepted] = v[offREPFailoverAccepted]&^(0x3<<1) | uint8(x)&0x3<<1
+}
+
+// EndToEndFlowControl returns the field of 1 bits.
+func (v REP) EndToEndFlowControl() bool {
+	return v[offREPEndToEndFlowControl]&0x01 != 0
+}
+
+// SetEndToEndFlowControl sets the field.
+func (v REP) SetEndToEndFlowControl(x bool) { setBit(v, offREPEndToEndFlowControl, 0x01, x) }
+
+// RNRRetryCount returns the field of 3 bits.
+func (v REP) RNRRetryCount() uint8 {
+	return uint8(v[offREPRNRRetryCount] >> 5 & 0x7)
+}
+
+// SetRNRRetryCount sets the field of 3 bits.
+func (v REP) SetRNRRetryCount(x uint8) {
+	v[offREPRNRRetryCount] = v[offREPRNRRetryCount]&^(0x7<<5) | uint8(x)&0x7<<5
+}
+
+// SRQ returns the field of 1 bits.
+func (v REP) SRQ() bool {
+	return v[offREPSRQ]&0x10 != 0
+}
+
+// SetSRQ sets the field.
+func (v REP) SetSRQ(x bool) { setBit(v, offREPSRQ, 0x10, x) }
+
+// LocalCAGUID returns the field of 64 bits.
+func (v REP) LocalCAGUID() ib.GUID {
+	return ib.GUID(binary.BigEndian.Uint64(v[offREPLocalCAGUID:]))
+}
+
+// SetLocalCAGUID sets the field of 64 bits.
+func (v REP) SetLocalCAGUID(x ib.GUID) {
+	binary.BigEndian.PutUint64(v[offREPLocalCAGUID:], uint64(x))
+}
+
+// PrivateData returns a view of 196 bytes.
+func (v REP) PrivateData() []byte {
+	return v[offREPPrivateData : offREPPrivateData+196 : offREPPrivateData+196]
+}
+
+// RTUSize is the length of a RTU in bytes.
+const RTUSize = 232
+
+// RTU is a view of 232 bytes (IBA 12.6.9).
+type RTU []byte
+
+const (
+	offRTULocalCommID  = 0
+	offRTURemoteCommID = 4
+	offRTUPrivateData  = 8
+)
+
+var layoutRTU = Layout{Name: "RTU", Size: RTUSize, Fields: []Field{
+	{Name: "LocalCommID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteCommID", Bit: 32, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PrivateData", Bit: 64, Bits: 1792, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a RTU.
+func (RTU) Layout() *Layout { return &layoutRTU }
+
+// LocalCommID returns the field of 32 bits.
+func (v RTU) LocalCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offRTULocalCommID:]))
+}
+
+// SetLocalCommID sets the field of 32 bits.
+func (v RTU) SetLocalCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offRTULocalCommID:], uint32(x))
+}
+
+// RemoteCommID returns the field of 32 bits.
+func (v RTU) RemoteCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offRTURemoteCommID:]))
+}
+
+// SetRemoteCommID sets the field of 32 bits.
+func (v RTU) SetRemoteCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offRTURemoteCommID:], uint32(x))
+}
+
+// PrivateData returns a view of 224 bytes.
+func (v RTU) PrivateData() []byte {
+	return v[offRTUPrivateData : offRTUPrivateData+224 : offRTUPrivateData+224]
+}
+
+// DREQSize is the length of a DREQ in bytes.
+const DREQSize = 232
+
+// DREQ is a view of 232 bytes (IBA 12.6.10).
+type DREQ []byte
+
+const (
+	offDREQLocalCommID  = 0
+	offDREQRemoteCommID = 4
+	offDREQRemoteQPN    = 8
+	offDREQPrivateData  = 12
+)
+
+var layoutDREQ = Layout{Name: "DREQ", Size: DREQSize, Fields: []Field{
+	{Name: "LocalCommID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteCommID", Bit: 32, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteQPN", Bit: 64, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 88, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PrivateData", Bit: 96, Bits: 1760, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a DREQ.
+func (DREQ) Layout() *Layout { return &layoutDREQ }
+
+// LocalCommID returns the field of 32 bits.
+func (v DREQ) LocalCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offDREQLocalCommID:]))
+}
+
+// SetLocalCommID sets the field of 32 bits.
+func (v DREQ) SetLocalCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offDREQLocalCommID:], uint32(x))
+}
+
+// RemoteCommID returns the field of 32 bits.
+func (v DREQ) RemoteCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offDREQRemoteCommID:]))
+}
+
+// SetRemoteCommID sets the field of 32 bits.
+func (v DREQ) SetRemoteCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offDREQRemoteCommID:], uint32(x))
+}
+
+// RemoteQPN returns the field of 24 bits.
+func (v DREQ) RemoteQPN() ib.QPN {
+	return ib.QPN(binary.BigEndian.Uint32(v[offDREQRemoteQPN:]) >> 8 & 0xffffff)
+}
+
+// SetRemoteQPN sets the field of 24 bits.
+func (v DREQ) SetRemoteQPN(x ib.QPN) {
+	binary.BigEndian.PutUint32(v[offDREQRemoteQPN:], binary.BigEndian.Uint32(v[offDREQRemoteQPN:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// PrivateData returns a view of 220 bytes.
+func (v DREQ) PrivateData() []byte {
+	return v[offDREQPrivateData : offDREQPrivateData+220 : offDREQPrivateData+220]
+}
+
+// DREPSize is the length of a DREP in bytes.
+const DREPSize = 232
+
+// DREP is a view of 232 bytes (IBA 12.6.11).
+type DREP []byte
+
+const (
+	offDREPLocalCommID  = 0
+	offDREPRemoteCommID = 4
+	offDREPPrivateData  = 8
+)
+
+var layoutDREP = Layout{Name: "DREP", Size: DREPSize, Fields: []Field{
+	{Name: "LocalCommID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteCommID", Bit: 32, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PrivateData", Bit: 64, Bits: 1792, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a DREP.
+func (DREP) Layout() *Layout { return &layoutDREP }
+
+// LocalCommID returns the field of 32 bits.
+func (v DREP) LocalCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offDREPLocalCommID:]))
+}
+
+// SetLocalCommID sets the field of 32 bits.
+func (v DREP) SetLocalCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offDREPLocalCommID:], uint32(x))
+}
+
+// RemoteCommID returns the field of 32 bits.
+func (v DREP) RemoteCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offDREPRemoteCommID:]))
+}
+
+// SetRemoteCommID sets the field of 32 bits.
+func (v DREP) SetRemoteCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offDREPRemoteCommID:], uint32(x))
+}
+
+// PrivateData returns a view of 224 bytes.
+func (v DREP) PrivateData() []byte {
+	return v[offDREPPrivateData : offDREPPrivateData+224 : offDREPPrivateData+224]
+}
+
+// LAPSize is the length of a LAP in bytes.
+const LAPSize = 232
+
+// LAP is a view of 232 bytes (IBA 12.8.1).
+type LAP []byte
+
+const (
+	offLAPLocalCommID             = 0
+	offLAPRemoteCommID            = 4
+	offLAPRemoteQPN               = 12
+	offLAPRemoteCMResponseTimeout = 15
+	offLAPLocalLID                = 20
+	offLAPRemoteLID               = 22
+	offLAPLocalGID                = 24
+	offLAPRemoteGID               = 40
+	offLAPFlowLabel               = 56
+	offLAPTrafficClass            = 59
+	offLAPHopLimit                = 60
+	offLAPPacketRate              = 61
+	offLAPSL                      = 62
+	offLAPSubnetLocal             = 62
+	offLAPLocalACKTimeout         = 63
+	offLAPPrivateData             = 64
+)
+
+var layoutLAP = Layout{Name: "LAP", Size: LAPSize, Fields: []Field{
+	{Name: "LocalCommID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteCommID", Bit: 32, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 64, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteQPN", Bit: 96, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteCMResponseTimeout", Bit: 120, Bits: 5, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 125, Bits: 3, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 128, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalLID", Bit: 160, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteLID", Bit: 176, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalGID", Bit: 192, Bits: 128, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteGID", Bit: 320, Bits: 128, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "FlowLabel", Bit: 448, Bits: 20, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 468, Bits: 4, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "TrafficClass", Bit: 472, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "HopLimit", Bit: 480, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 488, Bits: 2, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PacketRate", Bit: 490, Bits: 6, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "SL", Bit: 496, Bits: 4, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "SubnetLocal", Bit: 500, Bits: 1, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 501, Bits: 3, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "LocalACKTimeout", Bit: 504, Bits: 5, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 509, Bits: 3, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PrivateData", Bit: 512, Bits: 1344, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a LAP.
+func (LAP) Layout() *Layout { return &layoutLAP }
+
+// LocalCommID returns the field of 32 bits.
+func (v LAP) LocalCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offLAPLocalCommID:]))
+}
+
+// SetLocalCommID sets the field of 32 bits.
+func (v LAP) SetLocalCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offLAPLocalCommID:], uint32(x))
+}
+
+// RemoteCommID returns the field of 32 bits.
+func (v LAP) RemoteCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offLAPRemoteCommID:]))
+}
+
+// SetRemoteCommID sets the field of 32 bits.
+func (v LAP) SetRemoteCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offLAPRemoteCommID:], uint32(x))
+}
+
+// RemoteQPN returns the field of 24 bits.
+func (v LAP) RemoteQPN() ib.QPN {
+	return ib.QPN(binary.BigEndian.Uint32(v[offLAPRemoteQPN:]) >> 8 & 0xffffff)
+}
+
+// SetRemoteQPN sets the field of 24 bits.
+func (v LAP) SetRemoteQPN(x ib.QPN) {
+	binary.BigEndian.PutUint32(v[offLAPRemoteQPN:], binary.BigEndian.Uint32(v[offLAPRemoteQPN:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// RemoteCMResponseTimeout returns the field of 5 bits.
+func (v LAP) RemoteCMResponseTimeout() uint8 {
+	return uint8(v[offLAPRemoteCMResponseTimeout] >> 3 & 0x1f)
+}
+
+// SetRemoteCMResponseTimeout sets the field of 5 bits.
+func (v LAP) SetRemoteCMResponseTimeout(x uint8) {
+	v[offLAPRemoteCMResponseTimeout] = v[offLAPRemoteCMResponseTimeout]&^(0x1f<<3) | uint8(x)&0x1f<<3
+}
+
+// LocalLID returns the field of 16 bits.
+func (v LAP) LocalLID() ib.LID {
+	return ib.LID(binary.BigEndian.Uint16(v[offLAPLocalLID:]))
+}
+
+// SetLocalLID sets the field of 16 bits.
+func (v LAP) SetLocalLID(x ib.LID) {
+	binary.BigEndian.PutUint16(v[offLAPLocalLID:], uint16(x))
+}
+
+// RemoteLID returns the field of 16 bits.
+func (v LAP) RemoteLID() ib.LID {
+	return ib.LID(binary.BigEndian.Uint16(v[offLAPRemoteLID:]))
+}
+
+// SetRemoteLID sets the field of 16 bits.
+func (v LAP) SetRemoteLID(x ib.LID) {
+	binary.BigEndian.PutUint16(v[offLAPRemoteLID:], uint16(x))
+}
+
+// LocalGID returns the field.
+func (v LAP) LocalGID() ib.GID { return ib.GID(v[offLAPLocalGID : offLAPLocalGID+16]) }
+
+// SetLocalGID sets the field.
+func (v LAP) SetLocalGID(x ib.GID) { copy(v[offLAPLocalGID:], x[:]) }
+
+// RemoteGID returns the field.
+func (v LAP) RemoteGID() ib.GID { return ib.GID(v[offLAPRemoteGID : offLAPRemoteGID+16]) }
+
+// SetRemoteGID sets the field.
+func (v LAP) SetRemoteGID(x ib.GID) { copy(v[offLAPRemoteGID:], x[:]) }
+
+// FlowLabel returns the field of 20 bits.
+func (v LAP) FlowLabel() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offLAPFlowLabel:]) >> 12 & 0xfffff)
+}
+
+// SetFlowLabel sets the field of 20 bits.
+func (v LAP) SetFlowLabel(x uint32) {
+	binary.BigEndian.PutUint32(v[offLAPFlowLabel:], binary.BigEndian.Uint32(v[offLAPFlowLabel:])&^(0xfffff<<12)|uint32(x)&0xfffff<<12)
+}
+
+// TrafficClass returns the field of 8 bits.
+func (v LAP) TrafficClass() uint8 {
+	return uint8(v[offLAPTrafficClass])
+}
+
+// SetTrafficClass sets the field of 8 bits.
+func (v LAP) SetTrafficClass(x uint8) {
+	v[offLAPTrafficClass] = uint8(x)
+}
+
+// HopLimit returns the field of 8 bits.
+func (v LAP) HopLimit() uint8 {
+	return uint8(v[offLAPHopLimit])
+}
+
+// SetHopLimit sets the field of 8 bits.
+func (v LAP) SetHopLimit(x uint8) {
+	v[offLAPHopLimit] = uint8(x)
+}
+
+// PacketRate returns the field of 6 bits.
+func (v LAP) PacketRate() ib.Rate {
+	return ib.Rate(v[offLAPPacketRate] >> 0 & 0x3f)
+}
+
+// SetPacketRate sets the field of 6 bits.
+func (v LAP) SetPacketRate(x ib.Rate) {
+	v[offLAPPacketRate] = v[offLAPPacketRate]&^(0x3f<<0) | uint8(x)&0x3f<<0
+}
+
+// SL returns the field of 4 bits.
+func (v LAP) SL() uint8 {
+	return uint8(v[offLAPSL] >> 4 & 0xf)
+}
+
+// SetSL sets the field of 4 bits.
+func (v LAP) SetSL(x uint8) {
+	v[offLAPSL] = v[offLAPSL]&^(0xf<<4) | uint8(x)&0xf<<4
+}
+
+// SubnetLocal returns the field of 1 bits.
+func (v LAP) SubnetLocal() bool {
+	return v[offLAPSubnetLocal]&0x08 != 0
+}
+
+// SetSubnetLocal sets the field.
+func (v LAP) SetSubnetLocal(x bool) { setBit(v, offLAPSubnetLocal, 0x08, x) }
+
+// LocalACKTimeout returns the field of 5 bits.
+func (v LAP) LocalACKTimeout() uint8 {
+	return uint8(v[offLAPLocalACKTimeout] >> 3 & 0x1f)
+}
+
+// SetLocalACKTimeout sets the field of 5 bits.
+func (v LAP) SetLocalACKTimeout(x uint8) {
+	v[offLAPLocalACKTimeout] = v[offLAPLocalACKTimeout]&^(0x1f<<3) | uint8(x)&0x1f<<3
+}
+
+// PrivateData returns a view of 168 bytes.
+func (v LAP) PrivateData() []byte {
+	return v[offLAPPrivateData : offLAPPrivateData+168 : offLAPPrivateData+168]
+}
+
+// APRSize is the length of a APR in bytes.
+const APRSize = 232
+
+// APR is a view of 232 bytes (IBA 12.8.2).
+type APR []byte
+
+const (
+	offAPRLocalCommID  = 0
+	offAPRRemoteCommID = 4
+	offAPRInfoLength   = 8
+	offAPRStatus       = 9
+	offAPRInfo         = 12
+	offAPRPrivateData  = 84
+)
+
+var layoutAPR = Layout{Name: "APR", Size: APRSize, Fields: []Field{
+	{Name: "LocalCommID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "RemoteCommID", Bit: 32, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "InfoLength", Bit: 64, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "Status", Bit: 72, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 80, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "Info", Bit: 96, Bits: 576, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PrivateData", Bit: 672, Bits: 1184, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a APR.
+func (APR) Layout() *Layout { return &layoutAPR }
+
+// LocalCommID returns the field of 32 bits.
+func (v APR) LocalCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offAPRLocalCommID:]))
+}
+
+// SetLocalCommID sets the field of 32 bits.
+func (v APR) SetLocalCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offAPRLocalCommID:], uint32(x))
+}
+
+// RemoteCommID returns the field of 32 bits.
+func (v APR) RemoteCommID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offAPRRemoteCommID:]))
+}
+
+// SetRemoteCommID sets the field of 32 bits.
+func (v APR) SetRemoteCommID(x uint32) {
+	binary.BigEndian.PutUint32(v[offAPRRemoteCommID:], uint32(x))
+}
+
+// InfoLength returns the field of 8 bits.
+func (v APR) InfoLength() uint8 {
+	return uint8(v[offAPRInfoLength])
+}
+
+// SetInfoLength sets the field of 8 bits.
+func (v APR) SetInfoLength(x uint8) {
+	v[offAPRInfoLength] = uint8(x)
+}
+
+// Status returns the field of 8 bits.
+func (v APR) Status() uint8 {
+	return uint8(v[offAPRStatus])
+}
+
+// SetStatus sets the field of 8 bits.
+func (v APR) SetStatus(x uint8) {
+	v[offAPRStatus] = uint8(x)
+}
+
+// Info returns a view of 72 bytes.
+func (v APR) Info() []byte { return v[offAPRInfo : offAPRInfo+72 : offAPRInfo+72] }
+
+// PrivateData returns a view of 148 bytes.
+func (v APR) PrivateData() []byte {
+	return v[offAPRPrivateData : offAPRPrivateData+148 : offAPRPrivateData+148]
+}
+
+// SIDRREQSize is the length of a SIDRREQ in bytes.
+const SIDRREQSize = 232
+
+// SIDRREQ is a view of 232 bytes (IBA 12.11.1).
+type SIDRREQ []byte
+
+const (
+	offSIDRREQRequestID   = 0
+	offSIDRREQPKey        = 4
+	offSIDRREQServiceID   = 8
+	offSIDRREQPrivateData = 16
+)
+
+var layoutSIDRREQ = Layout{Name: "SIDRREQ", Size: SIDRREQSize, Fields: []Field{
+	{Name: "RequestID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PKey", Bit: 32, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 48, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "ServiceID", Bit: 64, Bits: 64, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PrivateData", Bit: 128, Bits: 1728, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a SIDRREQ.
+func (SIDRREQ) Layout() *Layout { return &layoutSIDRREQ }
+
+// RequestID returns the field of 32 bits.
+func (v SIDRREQ) RequestID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offSIDRREQRequestID:]))
+}
+
+// SetRequestID sets the field of 32 bits.
+func (v SIDRREQ) SetRequestID(x uint32) {
+	binary.BigEndian.PutUint32(v[offSIDRREQRequestID:], uint32(x))
+}
+
+// PKey returns the field of 16 bits.
+func (v SIDRREQ) PKey() ib.PKey {
+	return ib.PKey(binary.BigEndian.Uint16(v[offSIDRREQPKey:]))
+}
+
+// SetPKey sets the field of 16 bits.
+func (v SIDRREQ) SetPKey(x ib.PKey) {
+	binary.BigEndian.PutUint16(v[offSIDRREQPKey:], uint16(x))
+}
+
+// ServiceID returns the field of 64 bits.
+func (v SIDRREQ) ServiceID() uint64 {
+	return uint64(binary.BigEndian.Uint64(v[offSIDRREQServiceID:]))
+}
+
+// SetServiceID sets the field of 64 bits.
+func (v SIDRREQ) SetServiceID(x uint64) {
+	binary.BigEndian.PutUint64(v[offSIDRREQServiceID:], uint64(x))
+}
+
+// PrivateData returns a view of 216 bytes.
+func (v SIDRREQ) PrivateData() []byte {
+	return v[offSIDRREQPrivateData : offSIDRREQPrivateData+216 : offSIDRREQPrivateData+216]
+}
+
+// SIDRREPSize is the length of a SIDRREP in bytes.
+const SIDRREPSize = 232
+
+// SIDRREP is a view of 232 bytes (IBA 12.11.2).
+type SIDRREP []byte
+
+const (
+	offSIDRREPRequestID   = 0
+	offSIDRREPStatus      = 4
+	offSIDRREPInfoLength  = 5
+	offSIDRREPQPN         = 8
+	offSIDRREPServiceID   = 12
+	offSIDRREPQKey        = 20
+	offSIDRREPInfo        = 24
+	offSIDRREPPrivateData = 96
+)
+
+var layoutSIDRREP = Layout{Name: "SIDRREP", Size: SIDRREPSize, Fields: []Field{
+	{Name: "RequestID", Bit: 0, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "Status", Bit: 32, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "InfoLength", Bit: 40, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 48, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "QPN", Bit: 64, Bits: 24, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 88, Bits: 8, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "ServiceID", Bit: 96, Bits: 64, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "QKey", Bit: 160, Bits: 32, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "Info", Bit: 192, Bits: 576, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "PrivateData", Bit: 768, Bits: 1088, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a SIDRREP.
+func (SIDRREP) Layout() *Layout { return &layoutSIDRREP }
+
+// RequestID returns the field of 32 bits.
+func (v SIDRREP) RequestID() uint32 {
+	return uint32(binary.BigEndian.Uint32(v[offSIDRREPRequestID:]))
+}
+
+// SetRequestID sets the field of 32 bits.
+func (v SIDRREP) SetRequestID(x uint32) {
+	binary.BigEndian.PutUint32(v[offSIDRREPRequestID:], uint32(x))
+}
+
+// Status returns the field of 8 bits.
+func (v SIDRREP) Status() uint8 {
+	return uint8(v[offSIDRREPStatus])
+}
+
+// SetStatus sets the field of 8 bits.
+func (v SIDRREP) SetStatus(x uint8) {
+	v[offSIDRREPStatus] = uint8(x)
+}
+
+// InfoLength returns the field of 8 bits.
+func (v SIDRREP) InfoLength() uint8 {
+	return uint8(v[offSIDRREPInfoLength])
+}
+
+// SetInfoLength sets the field of 8 bits.
+func (v SIDRREP) SetInfoLength(x uint8) {
+	v[offSIDRREPInfoLength] = uint8(x)
+}
+
+// QPN returns the field of 24 bits.
+func (v SIDRREP) QPN() ib.QPN {
+	return ib.QPN(binary.BigEndian.Uint32(v[offSIDRREPQPN:]) >> 8 & 0xffffff)
+}
+
+// SetQPN sets the field of 24 bits.
+func (v SIDRREP) SetQPN(x ib.QPN) {
+	binary.BigEndian.PutUint32(v[offSIDRREPQPN:], binary.BigEndian.Uint32(v[offSIDRREPQPN:])&^(0xffffff<<8)|uint32(x)&0xffffff<<8)
+}
+
+// ServiceID returns the field of 64 bits.
+func (v SIDRREP) ServiceID() uint64 {
+	return uint64(binary.BigEndian.Uint64(v[offSIDRREPServiceID:]))
+}
+
+// SetServiceID sets the field of 64 bits.
+func (v SIDRREP) SetServiceID(x uint64) {
+	binary.BigEndian.PutUint64(v[offSIDRREPServiceID:], uint64(x))
+}
+
+// QKey returns the field of 32 bits.
+func (v SIDRREP) QKey() ib.QKey {
+	return ib.QKey(binary.BigEndian.Uint32(v[offSIDRREPQKey:]))
+}
+
+// SetQKey sets the field of 32 bits.
+func (v SIDRREP) SetQKey(x ib.QKey) {
+	binary.BigEndian.PutUint32(v[offSIDRREPQKey:], uint32(x))
+}
+
+// Info returns a view of 72 bytes.
+func (v SIDRREP) Info() []byte { return v[offSIDRREPInfo : offSIDRREPInfo+72 : offSIDRREPInfo+72] }
+
+// PrivateData returns a view of 136 bytes.
+func (v SIDRREP) PrivateData() []byte {
+	return v[offSIDRREPPrivateData : offSIDRREPPrivateData+136 : offSIDRREPPrivateData+136]
+}
+
+// IPCMHeaderSize is the length of a IPCMHeader in bytes.
+const IPCMHeaderSize = 36
+
+// IPCMHeader is a view of 36 bytes (IBA Annex A11.7.2).
+type IPCMHeader []byte
+
+const (
+	offIPCMHeaderMajorVersion       = 0
+	offIPCMHeaderMinorVersion       = 0
+	offIPCMHeaderIPVersion          = 1
+	offIPCMHeaderSourcePort         = 2
+	offIPCMHeaderSourceAddress      = 4
+	offIPCMHeaderDestinationAddress = 20
+)
+
+var layoutIPCMHeader = Layout{Name: "IPCMHeader", Size: IPCMHeaderSize, Fields: []Field{
+	{Name: "MajorVersion", Bit: 0, Bits: 4, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "MinorVersion", Bit: 4, Bits: 4, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "IPVersion", Bit: 8, Bits: 4, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "", Bit: 12, Bits: 4, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "SourcePort", Bit: 16, Bits: 16, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "SourceAddress", Bit: 32, Bits: 128, Count: 1, Component: -1, Span: 1, Inner: nil},
+	{Name: "DestinationAddress", Bit: 160, Bits: 128, Count: 1, Component: -1, Span: 1, Inner: nil},
+}}
+
+// Layout describes the fields of a IPCMHeader.
+func (IPCMHeader) Layout() *Layout { return &layoutIPCMHeader }
+
+// MajorVersion returns the field of 4 bits.
+func (v IPCMHeader) MajorVersion() uint8 {
+	return uint8(v[offIPCMHeaderMajorVersion] >> 4 & 0xf)
+}
+
+// SetMajorVersion sets the field of 4 bits.
+func (v IPCMHeader) SetMajorVersion(x uint8) {
+	v[offIPCMHeaderMajorVersion] = v[offIPCMHeaderMajorVersion]&^(0xf<<4) | uint8(x)&0xf<<4
+}
+
+// MinorVersion returns the field of 4 bits.
+func (v IPCMHeader) MinorVersion() uint8 {
+	return uint8(v[offIPCMHeaderMinorVersion] >> 0 & 0xf)
+}
+
+// SetMinorVersion sets the field of 4 bits.
+func (v IPCMHeader) SetMinorVersion(x uint8) {
+	v[offIPCMHeaderMinorVersion] = v[offIPCMHeaderMinorVersion]&^(0xf<<0) | uint8(x)&0xf<<0
+}
+
+// IPVersion returns the field of 4 bits.
+func (v IPCMHeader) IPVersion() uint8 {
+	return uint8(v[offIPCMHeaderIPVersion] >> 4 & 0xf)
+}
+
+// SetIPVersion sets the field of 4 bits.
+func (v IPCMHeader) SetIPVersion(x uint8) {
+	v[offIPCMHeaderIPVersion] = v[offIPCMHeaderIPVersion]&^(0xf<<4) | uint8(x)&0xf<<4
+}
+
+// SourcePort returns the field of 16 bits.
+func (v IPCMHeader) SourcePort() uint16 {
+	return uint16(binary.BigEndian.Uint16(v[offIPCMHeaderSourcePort:]))
+}
+
+// SetSourcePort sets the field of 16 bits.
+func (v IPCMHeader) SetSourcePort(x uint16) {
+	binary.BigEndian.PutUint16(v[offIPCMHeaderSourcePort:], uint16(x))
+}
+
+// SourceAddress returns a view of 16 bytes.
+func (v IPCMHeader) SourceAddress() []byte {
+	return v[offIPCMHeaderSourceAddress : offIPCMHeaderSourceAddress+16 : offIPCMHeaderSourceAddress+16]
+}
+
+// DestinationAddress returns a view of 16 bytes.
+func (v IPCMHeader) DestinationAddress() []byte {
+	return v[offIPCMHeaderDestinationAddress : offIPCMHeaderDestinationAddress+16 : offIPCMHeaderDestinationAddress+16]
+}
+
 // Views has a nil view of each kind, for those who handle them by name.
 var Views = []View{
 	ClassPortInfo(nil),
@@ -5734,4 +7226,17 @@ var Views = []View{
 	PathRecord(nil),
 	MCMemberRecord(nil),
 	MultiPathRecord(nil),
+	CMPath(nil),
+	REQ(nil),
+	MRA(nil),
+	REJ(nil),
+	REP(nil),
+	RTU(nil),
+	DREQ(nil),
+	DREP(nil),
+	LAP(nil),
+	APR(nil),
+	SIDRREQ(nil),
+	SIDRREP(nil),
+	IPCMHeader(nil),
 }
