@@ -1,0 +1,86 @@
+package cm
+
+import (
+	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/internal/clock"
+)
+
+// Connect asks for a connection. Its end is an event: Reply, then the consumer moves its QP to RTS and calls Ready;
+// Rejected; or Unreachable. Errors wrap ErrInvalid or ErrLimit.
+func (m *Manager) Connect(r Request, now clock.Time) (*Conn, error) {
+	r.defaults()
+	if err := r.check(MaxREQPrivate); err != nil {
+		return nil, invalid(callConnect, err)
+	}
+	c, err := m.ask(&r)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.call(&input{what: callConnect, now: now})
+}
+
+// ask makes a Conn of which this side is the active one.
+func (m *Manager) ask(r *Request) (*Conn, error) {
+	r.Private = clone(r.Private)
+	c, err := m.newConn(r.Local, r.Remote, r.TrafficClass)
+	if err != nil {
+		return nil, err
+	}
+	c.active, c.req, c.localQPN = true, r, r.QPN
+	c.tid = m.newTID(c.id)
+	// The answer has the time that it was given, and both messages are under way (IBA 12.9.8.1).
+	c.wait = responseTime(Timeout(r.ResponseTimeout) + 2*Timeout(r.PacketLifetime))
+	c.timewait = Timeout(ackTimeout(r.PacketLifetime, m.cfg.AckDelay))
+	return c, nil
+}
+
+func (c *Conn) sendREQ(in *input) bool {
+	v := mad.REQ(c.begin(mad.AttrREQ).Data())
+	c.req.put(v, c.m.cfg.GUID, c.m.cfg.AckDelay)
+	return c.sendFirst(in)
+}
+
+func (c *Conn) retryREQ(in *input) bool {
+	if c.retry(in) {
+		return true
+	}
+	c.timedOut()
+	c.event(Event{Type: EventUnreachable, Reason: RejTimeout})
+	return false
+}
+
+// takeREP takes the answer to the REQ, or refuses it.
+func (c *Conn) takeREP(in *input) bool {
+	v := mad.REP(in.mad.Data())
+	c.remoteID, c.guid = v.LocalCommID(), v.LocalCAGUID()
+	c.peer.takeREP(c.req, v)
+	r := c.m.whyNotREP(c)
+	if r != ReasonNone {
+		c.sendREJ(aboutREP, r, nil, nil)
+		c.event(Event{Type: EventRejected, Reason: r})
+		return false
+	}
+	c.m.know(c)
+	c.event(Event{Type: EventReply, Private: clone(v.PrivateData())})
+	return true
+}
+
+// Ready says that the QP is in RTS: the peer is told by an RTU, with at most MaxRTUPrivate bytes of private data. The
+// event Established follows.
+func (c *Conn) Ready(private []byte, now clock.Time) error {
+	if err := checkPrivate(private, MaxRTUPrivate); err != nil {
+		return invalid(callReady, err)
+	}
+	return c.call(&input{what: callReady, now: now, private: private})
+}
+
+func (c *Conn) sendRTU(in *input) bool {
+	v := mad.RTU(c.begin(mad.AttrRTU).Data())
+	copy(v.PrivateData(), in.private)
+	c.send()
+	c.event(Event{Type: EventEstablished})
+	return true
+}
+
+// repeatRTU answers a REP that comes again: the RTU was lost (IBA 12.9.8.3.3).
+func (c *Conn) repeatRTU(in *input) bool { return c.active && c.again(in) }

@@ -1,0 +1,201 @@
+package cm
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/internal/clock"
+)
+
+// Config is what a Manager has to know of its port. The zero value works for tests.
+type Config struct {
+	GUID     ib.GUID           // of the CA
+	Owns     func(ib.GID) bool // whether a GID is the port's, for REJ 12; nil: all are
+	MTU      func() ib.MTU     // the greatest path MTU, for REJ 26; nil: 4096
+	AckDelay uint8             // in which the CA answers a packet: 4.096 µs × 2^n
+	Random   func() uint32     // of communication and transaction ids; nil: a random source
+	MaxConns int               // that there are at once, those that end included; 0: 65536
+	MaxOut   int               // datagrams that wait to be sent; what comes on top is lost, as it may be on its way; 0: 4096
+}
+
+func (c *Config) defaults() {
+	if c.Owns == nil {
+		c.Owns = func(ib.GID) bool { return true }
+	}
+	if c.MTU == nil {
+		c.MTU = func() ib.MTU { return ib.MTU4096 }
+	}
+	if c.Random == nil {
+		c.Random = rand.Uint32
+	}
+	if c.MaxConns == 0 {
+		c.MaxConns = 1 << 16
+	}
+	if c.MaxOut == 0 {
+		c.MaxOut = 4096
+	}
+}
+
+// Counters of a Manager.
+type Counters struct {
+	Received   uint64 // messages
+	Malformed  uint64 // of those, not of communication management as it is spoken
+	Unknown    uint64 // of those, about connections that don't exist
+	Unexpected uint64 // of those, with no meaning in the connection's state
+	Refused    uint64 // requests refused without asking the consumer
+	Repeated   uint64 // messages sent again
+	Unsent     uint64 // messages lost as MaxOut of them waited
+}
+
+// Manager is the communication manager of a port. It is not safe for use by several goroutines.
+type Manager struct {
+	Counters Counters
+
+	cfg       Config
+	listeners map[ServiceID]*Listener
+	conns     map[uint32]*Conn // by their local communication id
+	peers     map[peerID]*Conn // … and by the peer's
+	peerQPs   map[peerQP]*Conn // … and by the peer's QP: one of its QPs has one connection
+	timers    timers
+	events    []Event
+	out       []Datagram
+	sent      int // how many of out are taken
+}
+
+// peerID is a peer's communication id. It is the peer CA's (IBA 12.9.4); that of another address is another's here, so
+// that none can speak of others' connections.
+type peerID struct {
+	from ib.GID
+	guid ib.GUID // 0 of SIDR, which doesn't say it
+	id   uint32
+	sidr bool
+}
+
+type peerQP struct {
+	from ib.GID
+	guid ib.GUID
+	qpn  ib.QPN
+}
+
+// Datagram is a message that came to QP1 or is to be sent from it.
+type Datagram struct {
+	Local, Remote ib.GID // of this port, and of the other
+	TrafficClass  uint8
+	MAD           [mad.Size]byte
+}
+
+// New makes a Manager.
+func New(c Config) *Manager {
+	c.defaults()
+	return &Manager{cfg: c, listeners: map[ServiceID]*Listener{}, conns: map[uint32]*Conn{}, peers: map[peerID]*Conn{}, peerQPs: map[peerQP]*Conn{}}
+}
+
+// Listener takes the requests for a service.
+type Listener struct {
+	User any // the consumer's own
+
+	m       *Manager
+	service ServiceID
+	o       ListenOptions
+	waiting int // requests that the consumer hasn't answered
+}
+
+// ListenOptions are how a service is offered. The zero value works.
+type ListenOptions struct {
+	Backlog     int   // requests that may wait for the consumer; more are refused with "no resources"; 0: 128
+	MinRNRRetry uint8 // the least RNR retry count that a peer may ask for; less is refused with REJ 29 (0: any)
+}
+
+// Listen offers a service. Requests are events, Request or SIDRRequest. Errors wrap ErrInUse.
+func (m *Manager) Listen(s ServiceID, o ListenOptions) (*Listener, error) {
+	if m.listeners[s] != nil {
+		return nil, fmt.Errorf("cm: listen: service %v: %w", s, ErrInUse)
+	}
+	if o.Backlog == 0 {
+		o.Backlog = 128
+	}
+	l := &Listener{m: m, service: s, o: o}
+	m.listeners[s] = l
+	return l, nil
+}
+
+// Close ends the offer. What was asked for before waits for its answer still.
+func (l *Listener) Close() {
+	if l.m.listeners[l.service] == l {
+		delete(l.m.listeners, l.service)
+	}
+}
+
+// Conns returns how many connections there are, those that begin or end included.
+func (m *Manager) Conns() int { return len(m.conns) }
+
+// Deadline returns when Expire has to be called, clock.Never when it needn't.
+func (m *Manager) Deadline() clock.Time { return m.timers.next() }
+
+// Expire does what is due by now.
+func (m *Manager) Expire(now clock.Time) {
+	for m.timers.next() <= now {
+		c := m.timers[0]
+		c.setDeadline(clock.Never)
+		c.feed(&input{what: timeout, now: now})
+	}
+}
+
+// Next takes the next datagram to send; false when there is none.
+func (m *Manager) Next(d *Datagram) bool {
+	if m.sent == len(m.out) {
+		m.out, m.sent = m.out[:0], 0
+		return false
+	}
+	*d = m.out[m.sent]
+	m.sent++
+	return true
+}
+
+func (m *Manager) send(local, remote ib.GID, tclass uint8, msg []byte) {
+	if len(m.out)-m.sent >= m.cfg.MaxOut {
+		m.Counters.Unsent++
+		return
+	}
+	m.out = append(m.out, Datagram{Local: local, Remote: remote, TrafficClass: tclass, MAD: [mad.Size]byte(msg)})
+}
+
+// newConn makes a Conn with an id that can't be guessed.
+func (m *Manager) newConn(local, remote ib.GID, tclass uint8) (*Conn, error) {
+	if len(m.conns) >= m.cfg.MaxConns {
+		return nil, fmt.Errorf("cm: %w: %d of %d exist", ErrLimit, len(m.conns), m.cfg.MaxConns)
+	}
+	c := &Conn{m: m, local: local, remote: remote, tclass: tclass, timer: noTimer, deadline: clock.Never}
+	for c.id == 0 || m.conns[c.id] != nil {
+		c.id = m.cfg.Random()
+	}
+	m.conns[c.id] = c
+	return c, nil
+}
+
+func (m *Manager) newTID(id uint32) uint64 { return uint64(m.cfg.Random())<<32 | uint64(id) }
+
+// know enters c under the ids of its peer.
+func (m *Manager) know(c *Conn) {
+	c.byPeer = peerID{from: c.remote, guid: c.guid, id: c.remoteID}
+	c.byQP = peerQP{c.remote, c.guid, c.peer.QPN}
+	m.peers[c.byPeer] = c
+	m.peerQPs[c.byQP] = c
+}
+
+func (m *Manager) forget(c *Conn) {
+	c.setDeadline(clock.Never)
+	delete(m.conns, c.id)
+	if m.peers[c.byPeer] == c {
+		delete(m.peers, c.byPeer)
+	}
+	m.forgetQP(c)
+}
+
+func (m *Manager) forgetQP(c *Conn) {
+	if m.peerQPs[c.byQP] == c {
+		delete(m.peerQPs, c.byQP)
+	}
+}
