@@ -1,5 +1,7 @@
 // Package golden holds packets that real peers sent (INDEX.txt says which), and
-// checks that wire reads and writes every one of them byte for byte.
+// checks that wire reads and writes every one of them byte for byte, and that
+// QPs of ours answer and ask what those of the captures did: what differs is in
+// a table, with the reason.
 package golden
 
 import (
