@@ -100,6 +100,12 @@ type SendWQE struct {
 type RecvWQE struct {
 	ID   uint64
 	SGEs []SGE
+	// Completed is set by the responder before it retires a work request for
+	// which it delivered a completion.
+	Completed bool
+	// Place is the queue's own: an SRQ, whose work requests come back in any
+	// order, knows them by it.
+	Place any
 }
 
 // SendQueue is where the requester takes send work requests from. A Go ring
@@ -207,7 +213,7 @@ type Completion struct {
 	Imm       uint32 // host order; with WCWithInv, the key that the peer invalidated
 	QPN       ib.QPN
 	SrcQP     ib.QPN
-	PKeyIndex uint16 // of what QP1 got: of the entry that its P_Key matches
+	PKeyIndex uint16 // of a datagram
 	Status    WCStatus
 	Opcode    WCOpcode
 	Flags     WCFlags
@@ -227,6 +233,9 @@ const (
 	EventQPAccessErr Event = 3
 	EventCommEst     Event = 4
 	EventSQDrained   Event = 5
+	// EventLastWQEReached: a QP with an SRQ is in ERR, and all receives that it
+	// took have completed (IBA 11.6.3.2).
+	EventLastWQEReached Event = 16
 )
 
 // Host is the worker that runs a QP, as far as the QP knows it.
@@ -251,10 +260,10 @@ type Config struct {
 	QPN      ib.QPN
 	PD       *mem.PD
 	Keys     *mem.Table
-	PKeys    ib.PKeyTable // of the port; nil: ib.PKeyDefault alone
 	SQ       SendQueue
 	RQ       RecvQueue
-	SharedRQ bool // RQ is other QPs' too: only what this one has taken is flushed
+	SharedRQ bool    // RQ is other QPs' too: only what this one has taken is flushed
+	RecvPD   *mem.PD // whose keys receives name: an SRQ has a PD of its own (IBA 10.2.9); nil: PD
 	SendCQ   CompletionQueue
 	RecvCQ   CompletionQueue
 	Caps     Caps

@@ -120,6 +120,10 @@ func (q *QP) enterErr(closing bool) {
 		q.resp.drop()
 	}
 	q.flush()
+	if q.cfg.SharedRQ && !q.resp.last {
+		q.resp.last = true
+		q.cfg.Host.Notify(q, EventLastWQEReached)
+	}
 }
 
 // enterSQE stops the send queue and flushes it; what comes is still received
@@ -163,8 +167,17 @@ func (q *QP) completeReceive(status WCStatus) *Completion {
 	r.head++
 	c := q.cfg.Host.Complete(q.cfg.RecvCQ)
 	c.ID, c.QPN, c.Status, c.Opcode, c.Solicited = w.ID, q.cfg.QPN, status, WCRecv, status != Success
+	w.Completed = true
 	q.cfg.RQ.Retire(w)
 	return c
+}
+
+// Release gives back the receives of a shared queue that the QP holds: it is
+// destroyed. They have no completions, as in RESET.
+func (q *QP) Release() {
+	for r := &q.resp; q.cfg.SharedRQ && r.head != r.tail; r.head++ {
+		q.cfg.RQ.Retire(r.at(r.head).wqe)
+	}
 }
 
 // failReceive ends the oldest receive with an error of its own, and the QP with it.

@@ -36,7 +36,7 @@ func (o WCOpcode) String() string {
 
 var eventNames = [...]string{
 	EventQPFatal: "QP_FATAL", EventQPReqErr: "QP_REQ_ERR", EventQPAccessErr: "QP_ACCESS_ERR",
-	EventCommEst: "COMM_EST", EventSQDrained: "SQ_DRAINED",
+	EventCommEst: "COMM_EST", EventSQDrained: "SQ_DRAINED", EventLastWQEReached: "LAST_WQE_REACHED",
 }
 
 func (e Event) String() string { return nameOf(eventNames[:], int(e), "invalid event") }

@@ -13,6 +13,10 @@ const (
 	PlanOps   = MaxSGE
 )
 
+// SharedHeld is how many receives of a shared queue a QP may hold: that of the
+// message in progress, and those of the packets handled since the last Batch.Run.
+const SharedHeld = 128
+
 // DefaultWindow is how many request packets a QP keeps in flight. It is half of
 // the 256 that a veth queue holds, and as much as rxe sends.
 const DefaultWindow = 128
@@ -44,18 +48,20 @@ func New(c Config) *QP {
 	if c.Window == 0 {
 		c.Window = DefaultWindow
 	}
-	if c.PKeys == nil {
-		c.PKeys = ib.PKeyTable{ib.PKeyDefault}
-	}
 	if c.Counters == nil {
 		c.Counters = new(Counters)
 	}
+	if c.RecvPD == nil {
+		c.RecvPD = c.PD
+	}
 	q := &QP{cfg: c, svc: c.Type.service()}
+	held := SharedHeld
 	if !c.SharedRQ {
 		q.posted, _ = c.RQ.(PostedQueue)
+		held = c.Caps.MaxRecvWR
 	}
 	q.req.ring = make([]request, ceilPow2(c.Caps.MaxSendWR))
-	q.resp.taken = make([]receive, ceilPow2(c.Caps.MaxRecvWR))
+	q.resp.taken = make([]receive, ceilPow2(held))
 	if q.svc.datagram {
 		q.resp.headers = make([][wire.IPv4Len]byte, len(q.resp.taken))
 	}

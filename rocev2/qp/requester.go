@@ -196,7 +196,7 @@ func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	}
 	q.armTimer(now)
 	index := r.nxt - t.first
-	h := wire.Header{MigReq: true, PKey: q.pkey(), DestQP: q.attr.DestQPN, PSN: q.psnOf(r.nxt)}
+	h := wire.Header{MigReq: true, PKey: ib.PKeyDefault, DestQP: q.attr.DestQPN, PSN: q.psnOf(r.nxt)}
 	sent := uint64(1)
 	if t.isRead() {
 		sent = t.packets - index
@@ -260,7 +260,7 @@ func (q *QP) checkRequest(t *request) WCStatus {
 	switch {
 	case !q.svc.offers.has(w.Opcode), t.responds() && q.attr.MaxRdAtomic == 0, t.op.fetches && w.Flags&Inline != 0:
 		return LocQPOpErr
-	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()), q.cfg.Type == GSI && int(w.PKeyIndex) >= len(q.cfg.PKeys):
+	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()):
 		return LocQPOpErr
 	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0,
 		t.op.word && t.length != 8, t.op.bare && t.length != 0:
@@ -347,7 +347,7 @@ func (q *QP) eachSGE(list []SGE, off uint64, n int, frag *[2][]byte, op *mem.Op,
 	if op.Kind == mem.Scatter {
 		need = mem.LocalWrite
 	}
-	first, done := op, 0
+	first, done, pd := op, 0, q.listPD(op.Note.Code)
 	for i := range list {
 		s := &list[i]
 		if off >= uint64(s.Length) {
@@ -356,7 +356,7 @@ func (q *QP) eachSGE(list []SGE, off uint64, n int, frag *[2][]byte, op *mem.Op,
 		}
 		k := int(min(uint64(s.Length)-off, uint64(n-done)))
 		va := s.Addr + off
-		mr := q.cfg.Keys.Find(s.LKey, q.cfg.PD, va, uint64(k), need)
+		mr := q.cfg.Keys.Find(s.LKey, pd, va, uint64(k), need)
 		if mr == nil {
 			return false
 		}
@@ -372,4 +372,13 @@ func (q *QP) eachSGE(list []SGE, off uint64, n int, frag *[2][]byte, op *mem.Op,
 		}
 	}
 	return false
+}
+
+// listPD returns the PD whose keys a list of elements names.
+func (q *QP) listPD(note uint8) *mem.PD {
+	switch note {
+	case noteSend, noteHeader, noteDatagram:
+		return q.cfg.RecvPD
+	}
+	return q.cfg.PD
 }

@@ -44,13 +44,13 @@ type responder struct {
 	refused bool // a request, which ended the connection
 	closing bool // in ERR: the NAK that says why, and what comes before it, is still owed
 	heard   bool // a packet came: COMM_EST
+	last    bool // LAST_WQE_REACHED was told
 }
 
 // receive is one that was taken.
 type receive struct {
 	wqe  *RecvWQE
 	from ib.QPN // the sender of the datagram in it
-	pkey uint16 // of QP1: the index of the datagram's P_Key
 }
 
 func (r *responder) at(i uint32) *receive { return &r.taken[int(i)&(len(r.taken)-1)] }
