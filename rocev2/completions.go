@@ -8,8 +8,9 @@ import (
 
 // CQ takes completions. Push is called by a worker once a burst, with all
 // completions of the burst for this CQ; it must not block, and must not keep
-// cs. It returns false when the CQ is overrun: the worker then moves the QPs
-// that complete there to ERR.
+// cs. It returns false when the CQ is overrun, which it is for good: the QPs that
+// complete there are then moved to ERR, those of other workers, too. Push may be
+// called without completions, to ask for that.
 type CQ interface {
 	Push(cs []qp.Completion) bool
 }
@@ -84,6 +85,7 @@ func (w *Worker) publish() {
 
 // failOverrun moves the QPs to ERR whose CQ had no room (IBA 11.6.3.2).
 func (w *Worker) failOverrun() {
+	failed := false
 	for q := range w.qps {
 		if !q.sendCQ.overrun && !q.recvCQ.overrun || q.core.State() == qp.Err {
 			continue
@@ -92,8 +94,30 @@ func (w *Worker) failOverrun() {
 		_ = q.core.Modify(&qp.Attr{State: qp.Err}, qp.AttrState, w.now)
 		q.Notify(nil, qp.EventQPFatal)
 		w.activate(q)
+		failed = true
 	}
 	for _, b := range w.bursts {
 		b.overrun = false
 	}
+	if failed {
+		w.tellOverrun()
+	}
+}
+
+// tellOverrun has the other workers see to their QPs of a CQ that is overrun.
+func (w *Worker) tellOverrun() {
+	for _, x := range w.port.workers {
+		if x != w {
+			x.overrun.Store(true)
+			x.nudge()
+		}
+	}
+}
+
+// meetOverrun looks which CQs are overrun, after another worker found one.
+func (w *Worker) meetOverrun() {
+	for _, b := range w.bursts {
+		b.push()
+	}
+	w.failOverrun()
 }

@@ -21,6 +21,7 @@ type fakeCore struct {
 	expiries atomic.Int64
 	path     *wire.Template
 	attr     qp.Attr
+	released int
 }
 
 func newFakeCore(c qp.Config) *fakeCore {
@@ -49,6 +50,7 @@ func (f *fakeCore) Pace(clock.Time) {}
 func (f *fakeCore) Congested()      {}
 func (f *fakeCore) SetMTU(ib.MTU)   {}
 func (f *fakeCore) PathsChanged()   {}
+func (f *fakeCore) Release()        { f.released++ }
 
 func (f *fakeCore) Handle(*wire.Packet, clock.Time, *mem.Batch) wire.Verdict {
 	return wire.Accepted

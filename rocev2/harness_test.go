@@ -75,10 +75,11 @@ func (s *recvQueue) Retire(*qp.RecvWQE) {
 
 // compQueue keeps completions; with a size, it overruns.
 type compQueue struct {
-	mu    sync.Mutex
-	cs    []qp.Completion
-	size  int
-	calls int
+	mu      sync.Mutex
+	cs      []qp.Completion
+	size    int
+	calls   int
+	overrun bool
 }
 
 func (c *compQueue) Push(cs []qp.Completion) bool {
@@ -86,10 +87,12 @@ func (c *compQueue) Push(cs []qp.Completion) bool {
 	defer c.mu.Unlock()
 	c.calls++
 	if c.size > 0 && len(c.cs)+len(cs) > c.size {
-		return false
+		c.overrun = true
 	}
-	c.cs = append(c.cs, cs...)
-	return true
+	if !c.overrun {
+		c.cs = append(c.cs, cs...)
+	}
+	return !c.overrun
 }
 
 func (c *compQueue) take() (cs []qp.Completion) {

@@ -21,8 +21,6 @@ type NetdevOptions struct {
 	XDP  xdp.Options   // mode, copy or zero-copy, frames
 	Spin time.Duration // see Config
 
-	PKeys ib.PKeyTable // see Config
-
 	NoCongestionControl bool      // see Config
 	Congestion          cc.Params // see Config; the line's rate is the link's when it isn't given
 }
@@ -63,7 +61,7 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 	if o.Congestion.LineRate == 0 {
 		o.Congestion.LineRate = cc.Rate(d.xdp.Info().Speed) * cc.Mbps
 	}
-	p, err := NewPort(Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin, PKeys: o.PKeys,
+	p, err := NewPort(Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin,
 		NoCongestionControl: o.NoCongestionControl, Congestion: o.Congestion})
 	if err != nil {
 		closeLinks(links)

@@ -29,6 +29,7 @@ type machine interface {
 	HoldAcks(bool)
 	Deadline() clock.Time
 	Expire(now clock.Time)
+	Release()
 }
 
 // QPInit is what a QP is created with.
@@ -37,6 +38,8 @@ type QPInit struct {
 	PD             *mem.PD
 	SQ             qp.SendQueue
 	RQ             qp.RecvQueue
+	SharedRQ       bool    // RQ is an SRQ: other QPs take from it, too
+	RecvPD         *mem.PD // of the SRQ; nil: PD
 	SendCQ, RecvCQ CQ
 	Caps           qp.Caps
 	SigAll         bool
@@ -63,9 +66,8 @@ type QP struct {
 	sendCQ, recvCQ *cqBurst
 	template       wire.Template // of packets to the peer of a connection; also says what the peer's look like
 	path           path
-	pkey           ib.PKey // that packets to q must match
-	side           uint8   // by which packets leave; of a datagram QP, the next one
-	where          uint8   // idle, isReady or isWaiting
+	side           uint8 // by which packets leave; of a datagram QP, the next one
+	where          uint8 // idle, isReady or isWaiting
 	ack            ackWait
 	congestion     congestion
 	next, prev     *QP // in the list of where
@@ -126,9 +128,6 @@ func (q *QP) modify(a *qp.Attr, mask qp.AttrMask, k pair, h hop) error {
 	if err := q.core.Modify(a, mask, clock.Now()); err != nil {
 		return err
 	}
-	if mask&qp.AttrPKeyIndex != 0 {
-		q.pkey = q.worker.port.cfg.PKeys[a.PKeyIndex]
-	}
 	switch {
 	case q.core.State() == qp.Reset:
 		q.forgetPath()
@@ -176,6 +175,7 @@ func (q *QP) destroy() {
 		w.sayAcks(q)
 	}
 	q.dead.Store(true)
+	q.core.Release()
 	w.port.qps.Delete(uint32(q.number))
 	w.deactivate(q)
 	w.timers.remove(q)
@@ -195,6 +195,9 @@ func (q *QP) Complete(cq qp.CompletionQueue) *qp.Completion {
 
 // Notify implements qp.Host.
 func (q *QP) Notify(_ *qp.QP, e qp.Event) {
+	if e == qp.EventLastWQEReached {
+		q.recvCQ.push() // before the event, so that who reads it finds the last one
+	}
 	if q.onEvent != nil {
 		q.onEvent(e)
 	}

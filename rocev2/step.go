@@ -24,6 +24,10 @@ type reserved struct {
 // peers and posters do: a burst each way and side, and as many timers.
 func (w *Worker) step(now clock.Time) (worked bool) {
 	w.now, w.moved, w.crossed = now, 0, false
+	if w.overrun.Load() && w.overrun.CompareAndSwap(true, false) {
+		w.meetOverrun()
+		worked = true
+	}
 	w.bells.take(func(q *QP) {
 		w.activate(q)
 		worked = true

@@ -69,6 +69,7 @@ type Worker struct {
 	polled    atomic.Int64  // clock.Time of the first Poll since the goroutine ran a Step; 0: none
 	rest      atomic.Uint32 // awake, asleep or standby
 	closed    atomic.Bool
+	overrun   atomic.Bool           // another worker met a CQ that is overrun
 	fruitless atomic.Uint32         // Polls since the last that did something
 	kicked    atomic.Bool           // a post ran a Step since the last Poll
 	load      atomic.Int32          // QPs
@@ -248,7 +249,7 @@ func (w *Worker) deadline() clock.Time {
 }
 
 // hasWork reports whether others left work since the last Step.
-func (w *Worker) hasWork() bool { return w.bells.any() || w.hasLoans() }
+func (w *Worker) hasWork() bool { return w.bells.any() || w.hasLoans() || w.overrun.Load() }
 
 // run is the worker's goroutine.
 func (w *Worker) run() {
@@ -343,10 +344,14 @@ func (w *Worker) wake() {
 	w.line.Wake()
 }
 
-// control runs f under the token and sees that what it caused is done.
+// control runs f under the token and sees that what it caused is done. Its
+// completions are in their CQs when it returns: a QP may be destroyed next.
 func (w *Worker) control(f func()) {
 	w.token.Lock()
 	f()
+	if !w.closed.Load() {
+		w.publish()
+	}
 	w.token.Unlock()
 	w.nudge()
 }
