@@ -13,12 +13,12 @@ import (
 // CQ is a completion queue.
 type CQ struct {
 	dev     *Device
-	channel *CompChannel // nil: none
-	depth   int
+	channel *CompChannel             // nil: none
 	pollers atomic.Pointer[[]poller] // of the QPs that complete here
 	ready   atomic.Int64             // completions that can be polled
 
-	mu         sync.Mutex     // the one lock of the data path: once a burst, once a poll
+	mu         sync.Mutex // the one lock of the data path: once a burst, once a poll
+	depth      int
 	qps        map[ib.QPN]*QP // that complete here; changed under dev.mu too
 	ring       []WC
 	head, tail uint
@@ -47,7 +47,7 @@ func (d *Device) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 		return nil, d.errorf("create CQ: %w: the completion channel is of device %s", ErrInvalid, channel.dev.name)
 	}
 	c := &CQ{dev: d, channel: channel, depth: depth, qps: map[ib.QPN]*QP{}}
-	c.ring = make([]WC, 1<<bits.Len(uint(depth-1)))
+	c.ring = newCompletionRing(depth)
 	c.pollers.Store(&[]poller{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,8 +65,44 @@ func (d *Device) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 	return c, nil
 }
 
+func newCompletionRing(depth int) []WC { return make([]WC, 1<<bits.Len(uint(depth-1))) }
+
 // Depth returns how many completions the queue holds.
-func (c *CQ) Depth() int { return c.depth }
+func (c *CQ) Depth() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.depth
+}
+
+// Resize makes the queue one for at least depth completions, as ibv_resize_cq does. Those in it stay, in their order; the
+// transport and pollers may go on meanwhile. Its errors wrap ErrInvalid (beyond DeviceAttr, or fewer than are in it now),
+// ErrCQOverrun, as a queue that has lost completions stays as it is, or ErrClosed; then nothing has changed.
+func (c *CQ) Resize(depth int) error {
+	d := c.dev
+	if depth < 1 || depth > limits.MaxCQE {
+		return d.errorf("resize CQ: %w: depth %d (allowed: 1 to %d)", ErrInvalid, depth, limits.MaxCQE)
+	}
+	ring := newCompletionRing(depth)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := check(d, d.cqs, c, "resize CQ"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := int(c.head - c.tail)
+	switch {
+	case c.overrun:
+		return d.errorf("resize CQ of depth %d: %w: destroy it", c.depth, ErrCQOverrun)
+	case n > depth:
+		return d.errorf("resize CQ of depth %d: %w: depth %d, and %d completions wait in it", c.depth, ErrInvalid, depth, n)
+	}
+	for i := range n {
+		ring[i] = *c.at(c.tail + uint(i))
+	}
+	c.ring, c.depth, c.tail, c.head = ring, depth, 0, uint(n)
+	return nil
+}
 
 // Channel returns the completion channel, nil when there is none.
 func (c *CQ) Channel() *CompChannel { return c.channel }
@@ -119,21 +155,24 @@ func (c *CQ) free(wcs []WC) {
 		}
 		if q != nil {
 			q.sq.free(sends)
-			q.rq.free(recvs)
+			q.freeRecvs(recvs)
 		}
 	}
 }
 
-// purge drops the completions of a QP that is reset or destroyed.
+// purge drops the completions of a QP that is reset or destroyed, as if they were polled.
 func (c *CQ) purge(num ib.QPN) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	to := c.tail
 	for from := c.tail; from != c.head; from++ {
-		if wc := c.at(from); wc.QPN != num {
-			*c.at(to) = *wc
-			to++
+		i := from & uint(len(c.ring)-1)
+		if c.ring[i].QPN == num {
+			c.free(c.ring[i : i+1])
+			continue
 		}
+		*c.at(to) = c.ring[i]
+		to++
 	}
 	c.ready.Add(-int64(c.head - to))
 	c.head = to
@@ -239,6 +278,7 @@ func (c *CQ) add(cs []qp.Completion) (raise bool) {
 	for i := range cs {
 		if c.overrun = c.overrun || int(c.head-c.tail) == c.depth; c.overrun {
 			raise = c.armed != notArmed
+			c.lose(cs[i:])
 			break
 		}
 		*c.at(c.head) = WC(cs[i])
@@ -251,4 +291,12 @@ func (c *CQ) add(cs []qp.Completion) (raise bool) {
 	}
 	c.ready.Add(int64(n))
 	return raise
+}
+
+// lose frees the slots of completions that there is no room for: an SRQ is not lost with a CQ.
+func (c *CQ) lose(cs []qp.Completion) {
+	for i := range cs {
+		wc := [1]WC{WC(cs[i])}
+		c.free(wc[:])
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,5 +261,130 @@ func TestPollAllocatesNothing(t *testing.T) {
 		b.cq.Poll(wcs)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// A resize keeps what is in the queue, in its order; what can't be refuses and changes nothing.
+func TestResize(t *testing.T) {
+	b := newBench(t)
+	cq := must(b.dev.CreateCQ(4, nil))
+	wcs := make([]WC, 64)
+	next, want := uint64(0), uint64(0)
+	push := func(n int) {
+		t.Helper()
+		for range n {
+			if !cq.push(completion(next)) {
+				t.Fatalf("no room in a queue of %d", cq.Depth())
+			}
+			next++
+		}
+	}
+	poll := func(n int) {
+		t.Helper()
+		if got := cq.Poll(wcs[:n]); got != n {
+			t.Fatalf("%d completions, want %d", got, n)
+		}
+		for _, wc := range wcs[:n] {
+			if wc.ID != want {
+				t.Fatalf("completion %d, want %d", wc.ID, want)
+			}
+			want++
+		}
+	}
+	push(3)
+	poll(2)
+	for _, depth := range []int{9, 5, 33, 7, 7, 64, 4} { // around the ring's end, too
+		push(3)
+		if err := cq.Resize(depth); err != nil || cq.Depth() != depth {
+			t.Fatalf("to %d: %v, depth %d", depth, err, cq.Depth())
+		}
+		poll(3)
+	}
+	push(3)
+	wantErr(t, cq.Resize(3), ErrInvalid, "resize CQ of depth 4: invalid argument: depth 3, and 4 completions wait in it")
+	for _, depth := range []int{0, -1, b.dev.Query().MaxCQE + 1} {
+		wantErr(t, cq.Resize(depth), ErrInvalid, "(allowed: 1 to 4194304)")
+	}
+	poll(2)
+	if err := cq.Resize(2); err != nil {
+		t.Fatal(err)
+	}
+	if cq.push(completion(99)) {
+		t.Error("a queue of 2 took 3")
+	}
+	wantErr(t, cq.Resize(10), ErrCQOverrun, "resize CQ of depth 2")
+	poll(2)
+	if err := cq.Destroy(); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, cq.Resize(10), ErrClosed, "resize CQ")
+}
+
+// A resize loses and reorders nothing while workers add and others poll; who is
+// armed stays so.
+func TestResizeConcurrently(t *testing.T) {
+	b := newBench(t)
+	ch := must(b.dev.CreateCompChannel())
+	cq := must(b.dev.CreateCQ(64, ch))
+	const workers, each = 3, 4000
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := 0; i < each; {
+				if int(cq.ready.Load()) > 32 { // polled no slower than added, as the QPs' depths see to
+					runtime.Gosched()
+					continue
+				}
+				cq.push(completion(uint64(w*each+i)), completion(uint64(w*each+i+1)))
+				i += 2
+			}
+		})
+	}
+	var seen [workers * each]bool
+	var mu sync.Mutex
+	total := 0
+	for range 3 {
+		wg.Go(func() {
+			last := [workers]int{-1, -1, -1}
+			for wcs := make([]WC, 7); ; {
+				n := cq.Poll(wcs)
+				mu.Lock()
+				for _, wc := range wcs[:n] {
+					if w := int(wc.ID) / each; int(wc.ID) <= last[w] || seen[wc.ID] {
+						t.Errorf("completion %d came again, or after %d", wc.ID, last[w])
+					} else {
+						last[w], seen[wc.ID] = int(wc.ID), true
+					}
+				}
+				total += n
+				done := total == workers*each || t.Failed()
+				mu.Unlock()
+				if done {
+					return
+				}
+			}
+		})
+	}
+	var stop atomic.Bool
+	var resizer sync.WaitGroup
+	resizer.Go(func() {
+		for r := rand.New(rand.NewPCG(1, 2)); !stop.Load(); runtime.Gosched() {
+			if err := cq.Resize(64 + r.IntN(1000)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
+	stop.Store(true)
+	resizer.Wait()
+	if err := cq.ReqNotify(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := cq.Resize(64); err != nil {
+		t.Fatal(err)
+	}
+	cq.push(completion(0))
+	if got, err := ch.TryWait(); got != cq || err != nil {
+		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -21,9 +21,6 @@ type Options struct {
 	// Of Open only.
 	XDP  xdp.Options   // mode, copy or zero-copy, frames
 	Spin time.Duration // how long an idle worker looks for more before it sleeps; 0: 20 µs; negative: never
-	// PKeys is the P_Key table of the port: the partitions that it is in, as full or limited member (IBA 10.9). Nil means
-	// ib.PKeyDefault alone, as on every Linux RoCE device. On Ethernet nobody else sets it.
-	PKeys ib.PKeyTable
 	// NoCongestionControl turns DCQCN off: packets aren't capable of ECN, and
 	// congestion notifications are neither sent nor heeded (Annex A17.9).
 	NoCongestionControl bool
@@ -42,6 +39,7 @@ type Device struct {
 	mrs      set[*MR]
 	mws      set[*MW]
 	cqs      set[*CQ]
+	srqs     set[*SRQ]
 	qps      set[*QP]
 	ahs      set[*AH]
 	channels set[*CompChannel]
@@ -59,7 +57,7 @@ func newDevice(e engine, o Options) *Device {
 	}
 	d := &Device{
 		name: o.Name, guid: o.NodeGUID, engine: e,
-		pds: set[*PD]{}, mrs: set[*MR]{}, mws: set[*MW]{}, cqs: set[*CQ]{}, qps: set[*QP]{}, ahs: set[*AH]{}, channels: set[*CompChannel]{},
+		pds: set[*PD]{}, mrs: set[*MR]{}, mws: set[*MW]{}, cqs: set[*CQ]{}, srqs: set[*SRQ]{}, qps: set[*QP]{}, ahs: set[*AH]{}, channels: set[*CompChannel]{},
 	}
 	d.events.init()
 	d.watchPort()
@@ -80,12 +78,14 @@ type DeviceAttr struct {
 	MaxInline       int // bytes of inline data
 	MaxCQ           int
 	MaxCQE          int // completions of a CQ
+	MaxSRQ          int
+	MaxSRQWR        int // work requests of an SRQ
+	MaxSRQSge       int // elements of each
 	MaxMR           int
 	MaxMW           int
 	MaxFastRegPages int // pages of a region that work requests register
 	MaxPD           int
 	MaxAH           int
-	MaxPKeys        int // entries of a P_Key table
 	MaxQPRdAtom     int // READs and atomics that a peer may have outstanding at a QP
 	MaxQPInitRdAtom int // READs and atomics that a QP may have outstanding at its peer
 	AtomicCap       AtomicCap
@@ -107,7 +107,8 @@ const (
 var limits = DeviceAttr{
 	MaxMRSize: 1 << 46, MaxQP: 1 << 16, MaxQPWR: 1 << 15, MaxSGE: 32, MaxInline: 4096, MaxCQ: 1 << 16, MaxCQE: 1 << 22,
 	MaxMR: 1 << 19, MaxPD: 1 << 16, MaxAH: 1 << 16, MaxQPRdAtom: 128, MaxQPInitRdAtom: 128, AtomicCap: AtomicGlob, PhysPortCnt: 1,
-	LocalCAAckDelay: 15, MaxMW: 1 << 19, MaxFastRegPages: mem.MaxPages, MaxPKeys: rocev2.MaxPKeys,
+	LocalCAAckDelay: 15, MaxMW: 1 << 19, MaxFastRegPages: mem.MaxPages,
+	MaxSRQ: 1 << 16, MaxSRQWR: 1 << 15, MaxSRQSge: 32,
 }
 
 // Query returns the attributes of the device.
@@ -127,13 +128,16 @@ func (d *Device) Close() error {
 	}
 	d.closed = true
 	qps, mrs, channels := keys(d.qps), keys(d.mrs), keys(d.channels)
-	mws := keys(d.mws)
+	mws, srqs := keys(d.mws), keys(d.srqs)
 	clear(d.mrs)
 	clear(d.mws)
 	d.mu.Unlock()
 
 	for _, q := range qps {
 		q.Destroy()
+	}
+	for _, s := range srqs {
+		s.gone.Store(true)
 	}
 	for _, w := range mws {
 		w.mw.Dealloc()

@@ -7,7 +7,7 @@
 // Names and meanings are those of ibverbs. A Device has one port. A PD groups the memory regions (MR) and queue pairs
 // (QP) that work together. A CQ takes the completions (WC) of the work requests of its QPs; a CompChannel lets a program
 // sleep until there are some. A memory window (MW) opens a part of a region to peers for a while. QPs are of type RC,
-// UC, UD or GSI; an AH says where a datagram of the latter two goes.
+// UC, UD or GSI; an AH says where a datagram of the latter two goes. An SRQ has receives for many QPs.
 //
 //	ibv_open_device        Open, OpenPair       ibv_create_qp      PD.CreateQP
 //	ibv_query_device       Device.Query         ibv_modify_qp      QP.Modify, QP.Connect
@@ -16,6 +16,8 @@
 //	ibv_alloc_pd           Device.AllocPD       ibv_post_recv      QP.PostRecv
 //	ibv_reg_mr             PD.RegMR             ibv_poll_cq        CQ.Poll
 //	ibv_create_cq          Device.CreateCQ      ibv_req_notify_cq  CQ.ReqNotify
+//	ibv_create_srq         PD.CreateSRQ         ibv_post_srq_recv  SRQ.PostRecv
+//	ibv_modify_srq         SRQ.Modify           ibv_resize_cq      CQ.Resize
 //	ibv_create_ah          PD.CreateAH          ibv_init_ah_from_wc  Device.AVFromWC
 //	ibv_rereg_mr           MR.Rereg             ibv_alloc_mw       PD.AllocMW
 //	ib_alloc_mr (kernel)   PD.AllocMR, OpRegMR  ibv_bind_mw        QP.BindMW

@@ -12,7 +12,8 @@ import (
 // EventType is the type of an asynchronous event, numbered as ibv_event_type.
 type EventType uint8
 
-// The events that a device raises. Others of ibverbs can't occur: there is no path migration, LID or subnet manager.
+// The events that a device raises. Others of ibverbs can't occur: there is no path migration, LID or subnet
+// manager; and a receive in an SRQ that is no good is an error of the QP that takes it.
 const (
 	EventCQErr       EventType = 0  // the CQ overran; its QPs are in ERR
 	EventQPFatal     EventType = 1  // an error that no completion tells, such as a CQ that overran: the QP is in ERR
@@ -24,6 +25,10 @@ const (
 	EventPortActive  EventType = 9  // the link came up
 	EventPortErr     EventType = 10 // the link went down
 	EventGIDChange   EventType = 18 // the GID table changed
+
+	// Of SRQs.
+	EventSRQLimitReached EventType = 15 // fewer receives wait in the SRQ than its limit, which is off now
+	EventLastWQEReached  EventType = 16 // the QP, which has an SRQ, is in ERR, and all its receives have completed
 )
 
 // lastEvent is the greatest EventType.
@@ -31,7 +36,7 @@ const lastEvent = EventGIDChange
 
 var eventNames = map[EventType]string{
 	EventCQErr: "CQ_ERR", EventDeviceFatal: "DEVICE_FATAL", EventPortActive: "PORT_ACTIVE", EventPortErr: "PORT_ERR",
-	EventGIDChange: "GID_CHANGE",
+	EventGIDChange: "GID_CHANGE", EventSRQLimitReached: "SRQ_LIMIT_REACHED",
 }
 
 // String gives the name of ibverbs without its prefix.
@@ -47,6 +52,7 @@ type Event struct {
 	Type EventType
 	QP   *QP   // of a QP event
 	CQ   *CQ   // of EventCQErr
+	SRQ  *SRQ  // of EventSRQLimitReached
 	Port uint8 // of a port event: 1
 }
 
@@ -165,11 +171,11 @@ func (q *eventQueue) close() {
 	}
 }
 
-// Events returns the channel of the device's asynchronous events, those of its QPs and CQs included, oldest first. It is
+// Events returns the channel of the device's asynchronous events, those of its QPs, CQs and SRQs included, oldest first. It is
 // closed with the device.
 //
 // Events are not lost when no one reads them: one that is raised again before it was read takes the earlier one's place,
-// and comes once. They need no acknowledgement. Destroying a QP or CQ withdraws its events that were not read (as
+// and comes once. They need no acknowledgement. Destroying a QP, CQ or SRQ withdraws its events that were not read (as
 // ibv_destroy_qp does for those that no one got yet); one that was read may name an object that is gone meanwhile, whose
 // methods return ErrClosed.
 func (d *Device) Events() <-chan Event { return d.events.ch }

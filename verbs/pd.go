@@ -8,9 +8,9 @@ import (
 
 // PD is a protection domain: QPs, memory regions and address handles of the same one work together.
 type PD struct {
-	dev                *Device
-	pd                 *mem.PD
-	mrs, mws, qps, ahs int // that use it; under dev.mu
+	dev                      *Device
+	pd                       *mem.PD
+	mrs, mws, qps, srqs, ahs int // that use it; under dev.mu
 }
 
 // AllocPD makes a protection domain. Its errors wrap ErrLimit or ErrClosed.
@@ -24,7 +24,7 @@ func (d *Device) AllocPD() (*PD, error) {
 	return p, nil
 }
 
-// Dealloc frees the protection domain; ErrBusy while it has QPs, memory regions, windows or address handles.
+// Dealloc frees the protection domain; ErrBusy while it has QPs, SRQs, memory regions, windows or address handles.
 func (p *PD) Dealloc() error {
 	d := p.dev
 	d.mu.Lock()
@@ -32,7 +32,7 @@ func (p *PD) Dealloc() error {
 	if err := check(d, d.pds, p, "dealloc PD"); err != nil {
 		return err
 	}
-	if err := inUse(d, "dealloc PD", user{p.qps, "QP"}, user{p.mrs, "MR"}, user{p.mws, "MW"}, user{p.ahs, "AH"}); err != nil {
+	if err := inUse(d, "dealloc PD", user{p.qps, "QP"}, user{p.srqs, "SRQ"}, user{p.mrs, "MR"}, user{p.mws, "MW"}, user{p.ahs, "AH"}); err != nil {
 		return err
 	}
 	delete(d.pds, p)

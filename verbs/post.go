@@ -139,18 +139,24 @@ func (q *QP) fillInline(wqe *qp.SendWQE, wr *SendWR, room []byte) error {
 // fillRecv checks a work request and writes it to the k-th free slot.
 func (q *QP) fillRecv(k int, wr *RecvWR) error {
 	wqe, sges := q.rq.slot(k)
-	sges, total, err := q.dev.fillSGEs(sges, wr.SGEs)
+	*wqe = qp.RecvWQE{SGEs: sges}
+	return q.dev.fillRecv(wqe, wr)
+}
+
+// fillRecv checks a receive work request and writes it to a slot, whose SGEs have room.
+func (d *Device) fillRecv(wqe *qp.RecvWQE, wr *RecvWR) error {
+	sges, total, err := d.fillSGEs(wqe.SGEs, wr.SGEs)
 	if err == nil && total > maxMessage {
 		err = errTooLong(total)
 	}
-	*wqe = qp.RecvWQE{ID: wr.ID, SGEs: sges}
+	wqe.ID, wqe.SGEs = wr.ID, sges
 	return err
 }
 
 // fillSGEs translates a scatter-gather list into a slab and returns it with the sum of its lengths.
 func (d *Device) fillSGEs(to []qp.SGE, from []SGE) ([]qp.SGE, int64, error) {
 	if len(from) > cap(to) {
-		return nil, 0, fmt.Errorf("%w: %d scatter-gather elements: the QP takes %d", ErrInvalid, len(from), cap(to))
+		return nil, 0, fmt.Errorf("%w: %d scatter-gather elements: the queue takes %d", ErrInvalid, len(from), cap(to))
 	}
 	var total int64
 	for i := range from {
@@ -237,19 +243,7 @@ func (q *QP) checkDestination(wr *SendWR) error {
 	case !wr.RemoteQPN.Valid():
 		return fmt.Errorf("%w: remote QPN 0x%x (it has 24 bits)", ErrInvalid, uint32(wr.RemoteQPN))
 	case wr.PKeyIndex != 0:
-		return q.checkPKeyIndex(int(wr.PKeyIndex))
-	}
-	return nil
-}
-
-// checkPKeyIndex checks an index that isn't 0.
-func (q *QP) checkPKeyIndex(i int) error {
-	n := len(q.dev.engine.PKeys())
-	switch {
-	case q.init.Type != GSI:
-		return fmt.Errorf("%w: P_Key index %d: a QP of type %v sends with the P_Key of its attribute (allowed: 0)", ErrInvalid, i, q.init.Type)
-	case i >= n:
-		return fmt.Errorf("%w: P_Key index %d: the table has %d entries (allowed: 0 to %d)", ErrInvalid, i, n, n-1)
+		return fmt.Errorf("%w: P_Key index %d: the table has one entry (allowed: 0)", ErrInvalid, wr.PKeyIndex)
 	}
 	return nil
 }

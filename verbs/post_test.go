@@ -68,7 +68,7 @@ func TestPostSendRefuses(t *testing.T) {
 	}{
 		{"opcode", "opcode 99: there is no such operation", SendWR{Opcode: 99}},
 		{"flags", "send flags 0x80 (allowed: Fence, Signaled, Solicited, Inline", SendWR{Opcode: OpSend, Flags: 0x80}},
-		{"too many SGEs", "3 scatter-gather elements: the QP takes 2", SendWR{Opcode: OpSend, SGEs: []SGE{{}, {}, {}}}},
+		{"too many SGEs", "3 scatter-gather elements: the queue takes 2", SendWR{Opcode: OpSend, SGEs: []SGE{{}, {}, {}}}},
 		{"no MR", "no MR for 8 bytes", SendWR{Opcode: OpSend, SGEs: []SGE{{Length: 8}}}},
 		{"other device", "its MR is of device fake0", SendWR{Opcode: OpSend, SGEs: []SGE{other.mr.SGE(0, 8)}}},
 		{"negative offset", "must not be negative", SendWR{Opcode: OpSend, SGEs: []SGE{b.mr.SGE(-1, 8)}}},

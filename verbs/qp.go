@@ -15,7 +15,8 @@ import (
 type QPInitAttr struct {
 	Type           QPType   // 0: RC
 	SendCQ, RecvCQ *CQ      // may be the same
-	Caps           Caps     // the zero value stands for DefaultCaps
+	SRQ            *SRQ     // where its receives are posted; its PD may be another; nil: to the QP
+	Caps           Caps     // the zero value stands for DefaultCaps; with an SRQ, of its send queue only
 	SigAll         bool     // every send work request makes a completion
 	Trace          qp.Trace // told what the QP does and why, within the transport: it must not block, nor call the QP; nil: nobody
 }
@@ -37,7 +38,7 @@ type QP struct {
 	sqMu  sync.Mutex // posters; then rqMu
 	sq    *sendQueue
 	rqMu  sync.Mutex
-	rq    *recvQueue
+	rq    *recvQueue // nil: there is an SRQ
 
 	errSQFull, errRQFull error // made once: who fills a queue on purpose meets them often
 }
@@ -52,10 +53,16 @@ func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 	if i.Caps == (Caps{}) {
 		i.Caps = DefaultCaps
 	}
+	if i.SRQ != nil {
+		i.Caps.MaxRecvWR, i.Caps.MaxRecvSGE = 0, 0
+	}
 	if err := checkInit(d, &i); err != nil {
 		return nil, err
 	}
-	q := &QP{dev: d, pd: p, init: i, sq: newSendQueue(i.Caps), rq: newRecvQueue(i.Caps)}
+	q := &QP{dev: d, pd: p, init: i, sq: newSendQueue(i.Caps)}
+	if i.SRQ == nil {
+		q.rq = newRecvQueue(i.Caps)
+	}
 	q.newPSN()
 	q.events.ch = make(chan Event, qpEventRoom)
 	d.mu.Lock()
@@ -74,6 +81,9 @@ func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 		return nil, d.errorf("create QP: %w", err)
 	}
 	p.qps++
+	if i.SRQ != nil {
+		i.SRQ.qps++
+	}
 	i.SendCQ.attach(q)
 	i.RecvCQ.attach(q)
 	return q, nil
@@ -82,16 +92,24 @@ func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 // checkParents says whether what the QP is made of is still there. Under dev.mu.
 func (q *QP) checkParents() error {
 	d := q.dev
-	return errors.Join(check(d, d.pds, q.pd, "create QP: PD"),
+	err := errors.Join(check(d, d.pds, q.pd, "create QP: PD"),
 		check(d, d.cqs, q.init.SendCQ, "create QP: SendCQ"), check(d, d.cqs, q.init.RecvCQ, "create QP: RecvCQ"))
+	if q.init.SRQ != nil {
+		err = errors.Join(err, check(d, d.srqs, q.init.SRQ, "create QP: SRQ"))
+	}
+	return err
 }
 
 // create makes the QP in the engine.
 func (q *QP) create() error {
-	e, err := q.dev.engine.createQP(rocev2.QPInit{
+	i := rocev2.QPInit{
 		Type: q.init.Type, PD: q.pd.pd, SQ: q.sq, RQ: q.rq, SendCQ: (*sink)(q.init.SendCQ), RecvCQ: (*sink)(q.init.RecvCQ),
 		Caps: q.init.Caps, SigAll: q.init.SigAll, OnEvent: q.event, Trace: q.init.Trace,
-	})
+	}
+	if s := q.init.SRQ; s != nil {
+		i.RQ, i.SharedRQ, i.RecvPD = s.queue, true, s.pd.pd
+	}
+	e, err := q.dev.engine.createQP(i)
 	if err != nil {
 		return err
 	}
@@ -118,6 +136,9 @@ func checkInit(d *Device, i *QPInitAttr) error {
 		if c.dev != d {
 			return d.errorf("create QP: %w: a CQ of device %s", ErrInvalid, c.dev.name)
 		}
+	}
+	if i.SRQ != nil && i.SRQ.dev != d {
+		return d.errorf("create QP: %w: the SRQ is of device %s", ErrInvalid, i.SRQ.dev.name)
 	}
 	for _, l := range []struct {
 		name     string
@@ -175,7 +196,18 @@ func (q *QP) entered(s QPState) {
 		q.newPSN()
 		q.purge()
 		q.sq.clear()
-		q.rq.clear()
+		if q.rq != nil {
+			q.rq.clear()
+		}
+	}
+}
+
+// freeRecvs frees n slots whose completions were polled.
+func (q *QP) freeRecvs(n int) {
+	if q.rq != nil {
+		q.rq.free(n)
+	} else {
+		q.init.SRQ.queue.Free(n)
 	}
 }
 
@@ -205,9 +237,12 @@ func (q *QP) Destroy() error {
 	defer d.mu.Unlock()
 	delete(d.qps, q)
 	q.pd.qps--
+	q.purge()
 	q.init.SendCQ.detach(q)
 	q.init.RecvCQ.detach(q)
-	q.purge()
+	if q.init.SRQ != nil {
+		q.init.SRQ.qps--
+	}
 	return nil
 }
 
@@ -256,6 +291,8 @@ func (q *QP) mayRecv() error {
 	switch {
 	case q.gone.Load():
 		return q.errorf("post recv: %w", ErrClosed)
+	case q.rq == nil:
+		return q.errorf("post recv: %w: the QP takes its receives from an SRQ: post there", ErrInvalid)
 	case QPState(q.state.Load()) == StateReset:
 		return q.errorf("post recv: %w RESET (allowed: every other)", ErrState)
 	}
