@@ -171,6 +171,7 @@ func passiveSteps() map[on]step {
 
 func connectedSteps() map[on]step {
 	return map[on]step{
+		{Idle, callAbandon}:            {(*Conn).known, Idle, Idle},
 		{Idle, callDisconnect}:         {(*Conn).known, Idle, Idle},
 		{Established, gotREP}:          {(*Conn).repeatRTU, Established, Established},
 		{Established, gotREJ}:          {(*Conn).broken, TimeWait, Established},

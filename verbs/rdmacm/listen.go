@@ -1,0 +1,277 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/cm"
+	"github.com/urxe/urxe/verbs"
+)
+
+// ListenOptions are how requests are taken. The zero value works.
+type ListenOptions struct {
+	Backlog     int   // requests that wait for Accept; more are rejected with "no resources"; 0: 128
+	MinRNRRetry uint8 // the least RNRRetry that a peer may ask for; less is rejected (0: any)
+}
+
+// Listener takes requests for a port.
+type Listener struct {
+	a        *agent
+	l        *cm.Listener
+	addr     netip.AddrPort
+	requests chan *Request
+	closed   chan struct{}
+}
+
+// Listen takes requests for connections to a port of the device: at one address, or at all when the address is
+// unspecified. Port 0 chooses one that is free. Errors wrap verbs.ErrBusy when the port is listened at, or QP1 is
+// someone else's.
+func Listen(d *verbs.Device, at netip.AddrPort, o ListenOptions) (*Listener, error) {
+	return listen(d, at, cm.TCP, o)
+}
+
+// ListenUD takes requests for the datagram QP of a port, as Listen does those for connections.
+func ListenUD(d *verbs.Device, at netip.AddrPort, o ListenOptions) (*Listener, error) {
+	return listen(d, at, cm.UDP, o)
+}
+
+const defaultBacklog = 128
+
+func listen(d *verbs.Device, at netip.AddrPort, space cm.PortSpace, o ListenOptions) (*Listener, error) {
+	if o.Backlog == 0 {
+		o.Backlog = defaultBacklog
+	}
+	if ip := at.Addr(); ip.IsValid() && !ip.IsUnspecified() && !slices.Contains(d.GIDs(), ib.GIDFromAddr(ip.Unmap().WithZone(""))) {
+		return nil, fmt.Errorf("rdmacm: %s: listen: %w: %v is no address of the device (its GIDs: %v)", d.Name(), verbs.ErrInvalid, ip, d.GIDs())
+	}
+	a, err := use(d)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{a: a, requests: make(chan *Request, o.Backlog), closed: make(chan struct{})}
+	err = a.do(func(m *cm.Manager, _ clock.Time) error { return l.offer(m, at, space, o) })
+	if err != nil {
+		a.leave()
+		if errors.Is(err, cm.ErrInUse) {
+			err = errors.Join(verbs.ErrBusy, err)
+		}
+		return nil, fmt.Errorf("rdmacm: %s: listen at %v: %w", d.Name(), at, err)
+	}
+	return l, nil
+}
+
+// The ports that are chosen from, as by Linux.
+const firstPort, lastPort = 32768, 60999
+
+func (l *Listener) offer(m *cm.Manager, at netip.AddrPort, space cm.PortSpace, o ListenOptions) (err error) {
+	co := cm.ListenOptions{Backlog: o.Backlog, MinRNRRetry: o.MinRNRRetry}
+	first, last := int(at.Port()), int(at.Port())
+	if first == 0 {
+		first, last = firstPort, lastPort
+	}
+	for port := first; port <= last; port++ {
+		if l.l, err = m.Listen(cm.IPService(space, uint16(port)), co); err == nil {
+			l.l.User, l.addr = l, netip.AddrPortFrom(at.Addr(), uint16(port))
+			return nil
+		}
+	}
+	return err
+}
+
+// Addr returns the address that is listened at, with the port that was chosen.
+func (l *Listener) Addr() netip.AddrPort { return l.addr }
+
+// Close rejects the requests that wait, and those to come.
+func (l *Listener) Close() error {
+	err := l.a.do(func(*cm.Manager, clock.Time) error {
+		select {
+		case <-l.closed:
+			return fmt.Errorf("rdmacm: %s: close listener: %w", l.a.dev.Name(), verbs.ErrClosed)
+		default:
+		}
+		close(l.closed)
+		l.l.Close()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		select {
+		case r := <-l.requests:
+			r.Reject(InvalidServiceID, nil)
+		default:
+			l.a.leave()
+			return nil
+		}
+	}
+}
+
+// Accept returns the next request. Errors are verbs.ErrClosed, or the context's.
+func (l *Listener) Accept(ctx context.Context) (*Request, error) {
+	select {
+	case <-l.closed:
+	case <-l.a.stopped:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case r := <-l.requests:
+		return r, nil
+	}
+	return nil, fmt.Errorf("rdmacm: %s: accept: %w", l.a.dev.Name(), verbs.ErrClosed)
+}
+
+// take takes a request, on the agent's goroutine.
+func (l *Listener) take(e cm.Event) {
+	r := &Request{conn: newConn(l.a, &Options{}), req: e.Request}
+	c := r.conn
+	c.id = e.Conn
+	c.id.User = c
+	c.remote, c.local = addrs(e.Request)
+	if reason := l.refuses(c); reason != cm.ReasonNone {
+		r.refuse(reason, nil, clock.Now())
+		return
+	}
+	c.private = e.Private[cm.IPHeaderLen:]
+	select {
+	case l.requests <- r:
+	default: // those that wait have been given up by their peers
+		r.refuse(cm.RejNoResources, nil, clock.Now())
+	}
+}
+
+// refuses says why a request isn't for this listener.
+func (l *Listener) refuses(c *Conn) cm.Reason {
+	at := l.addr.Addr()
+	switch {
+	case !c.local.IsValid(): // no header of the IP CM service that is understood
+		return cm.RejUnsupported
+	case at.IsValid() && !at.IsUnspecified() && at.Unmap().WithZone("") != c.local.Addr():
+		return cm.RejInvalidServiceID
+	}
+	return cm.ReasonNone
+}
+
+// Request is a peer's wish for a connection, or for a datagram QP.
+type Request struct {
+	conn *Conn
+	req  *cm.Request
+}
+
+// Private returns what the peer's program says: 56 bytes, or 180 for a datagram QP, 0 where it said nothing.
+func (r *Request) Private() []byte { return r.conn.private }
+
+// RemoteAddr returns the address of the peer.
+func (r *Request) RemoteAddr() netip.AddrPort { return r.conn.remote }
+
+// LocalAddr returns the address that the peer asks.
+func (r *Request) LocalAddr() netip.AddrPort { return r.conn.local }
+
+// Type returns the type of QP that the peer has: RC or UC, or UD when it asks for a datagram QP.
+func (r *Request) Type() verbs.QPType {
+	switch space, _, _ := r.req.Service.IP(); {
+	case space == cm.UDP:
+		return verbs.UD
+	case r.req.Transport == cm.UC:
+		return verbs.UC
+	}
+	return verbs.RC
+}
+
+// Accept connects a QP with the peer, and returns when the connection is there. A QP that can't be connected is an error,
+// and the request is rejected. Until then the QP's own events (QP.Events) are read here. The peer waits for a minute or more;
+// who needs longer calls Extend.
+func (r *Request) Accept(ctx context.Context, o Options) (*Conn, error) {
+	c := r.conn
+	d := c.a.dev
+	c.a.use()
+	if err := r.accept(ctx, &o); err != nil {
+		c.giveUp()
+		return nil, fmt.Errorf("rdmacm: %s: accept %v: %w", d.Name(), c.remote, err)
+	}
+	return c, nil
+}
+
+func (r *Request) accept(ctx context.Context, o *Options) error {
+	c := r.conn
+	if err := r.ready(o); err != nil {
+		r.Reject(NoQP, nil)
+		return err
+	}
+	_, err := c.wait(ctx, cm.EventEstablished)
+	if err != nil {
+		return errors.Join(err, c.fail())
+	}
+	return nil
+}
+
+// ready connects the QP, and sends the answer.
+func (r *Request) ready(o *Options) error {
+	c := r.conn
+	if r.Type() == verbs.UD {
+		return fmt.Errorf("%w: the peer asks for a datagram QP: AcceptUD", verbs.ErrInvalid)
+	}
+	if err := o.prepare(c.a.dev); err != nil {
+		return err
+	}
+	if o.QP.Type() != r.Type() {
+		return fmt.Errorf("%w: a QP of type %v, and the peer's is %v", verbs.ErrInvalid, o.QP.Type(), r.Type())
+	}
+	local, remote := c.id.Addresses()
+	index := slices.Index(c.a.dev.GIDs(), local)
+	end, err := o.QP.Endpoint(index)
+	if err != nil {
+		return err
+	}
+	p := &o.Connect
+	answer := cm.Reply{QPN: end.QPN, PSN: end.PSN, ResponderResources: p.MaxDestRdAtomic, InitiatorDepth: p.MaxRdAtomic, RNRRetry: p.RNRRetry, Private: o.Private}
+	c.id.Agree(&answer)
+	peer := c.peer()
+	peer.ResponderResources, peer.InitiatorDepth = answer.ResponderResources, answer.InitiatorDepth
+	if err := o.connect(index, remote, peer, end.PSN); err != nil {
+		return err
+	}
+	return c.a.do(func(_ *cm.Manager, now clock.Time) error {
+		c.qp = o.QP
+		return c.id.Accept(answer, now)
+	})
+}
+
+// AcceptUD tells the peer the datagram QP, with at most 136 bytes of private data.
+func (r *Request) AcceptUD(q *verbs.QP, qkey ib.QKey, private []byte) error {
+	if r.Type() != verbs.UD || q.Type() != verbs.UD {
+		return fmt.Errorf("rdmacm: accept %v: %w: a QP of type %v, and the peer asks for %v", r.conn.remote, verbs.ErrInvalid, q.Type(), r.Type())
+	}
+	return r.conn.a.do(func(_ *cm.Manager, now clock.Time) error {
+		return r.conn.id.ReplySIDR(cm.SIDRValid, q.Number(), qkey, private, now)
+	})
+}
+
+// Extend tells the peer that the answer takes as long more: 4.096 µs × 2^code.
+func (r *Request) Extend(code uint8) error {
+	return r.conn.a.do(func(_ *cm.Manager, now clock.Time) error { return r.conn.id.Extend(code, nil, now) })
+}
+
+// Reject refuses the request, for ConsumerReject or another reason, with at most 148 bytes of private data (136 for a
+// datagram QP, to whose peer any reason is the same).
+func (r *Request) Reject(reason Reason, private []byte) error {
+	return r.conn.a.do(func(_ *cm.Manager, now clock.Time) error { return r.refuse(reason, private, now) })
+}
+
+func (r *Request) refuse(reason Reason, private []byte, now clock.Time) error {
+	if r.Type() == verbs.UD {
+		return r.conn.id.ReplySIDR(cm.SIDRRejected, 0, 0, private, now)
+	}
+	return r.conn.id.Reject(reason, nil, private, now)
+}
+
+// use counts a user more, of an agent that one has already.
+func (a *agent) use() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.users++
+}
