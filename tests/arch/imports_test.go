@@ -40,7 +40,6 @@ var mayImport = map[string][]string{
 	// what programs use
 	"verbs":        {"ib/...", "internal/...", "rocev2/...", "xdp/...", "bpf"},
 	"verbs/rdmacm": {"ib/...", "internal/...", "rocev2/...", "verbs"},
-	"verbs/uapi":   {"ib/...", "internal/...", "rocev2/...", "verbs/..."},
 	"sm":           {"ib/...", "internal/...", "sm/...", "verbs"},
 
 	"examples": {"ib", "verbs/..."},

@@ -10,7 +10,7 @@ import (
 
 // mayBeUnsafe are the folders whose files may import unsafe, if they say why:
 // they share memory with the kernel or with other processes.
-var mayBeUnsafe = []string{"xdp", "rocev2/mem", "verbs/uapi", "ib/umad"}
+var mayBeUnsafe = []string{"xdp", "rocev2/mem", "ib/umad"}
 
 func TestUnsafeStaysAtTheBorders(t *testing.T) {
 	for _, s := range sources(t) {

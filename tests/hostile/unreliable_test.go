@@ -153,7 +153,7 @@ func TestRandomUnreliable(t *testing.T) {
 					done[c.ID] = true
 				}
 			}
-			if d := r.port.Drops(); d[wire.Accepted] < 500 {
+			if d := r.port.Drops(); d[wire.Accepted] < uint64(frames(500)) {
 				t.Errorf("%d frames accepted", d[wire.Accepted])
 			}
 		})
