@@ -161,7 +161,7 @@ func (q *QP) Kick() {
 }
 
 // Destroy returns when nothing refers to the QP any more. No completion is
-// delivered afterwards.
+// delivered afterwards. The windows of type 2 that it has bound are free again.
 func (q *QP) Destroy() { q.worker.control(q.destroy) }
 
 // destroy runs under the token: so no memory operation, planned packet or

@@ -13,6 +13,7 @@ type MWType = mem.MWType
 // The types, numbered as ibv_mw_type. One of type 1 is bound by QP.BindMW, anew if it is bound, and is for the peers of
 // all QPs of its PD. One of type 2 is bound by a work request, OpBindMW, is for the peer of that QP, and must be
 // invalidated (OpLocalInv, or a peer's SEND with invalidate) before it is bound again: type 2B of the specification.
+// When its QP is destroyed it is bound to nothing.
 const (
 	MWType1 = mem.MWType1
 	MWType2 = mem.MWType2

@@ -194,6 +194,20 @@ func TestWindowLifetimes(t *testing.T) {
 	wantErr(t, err, ErrClosed, "")
 }
 
+// A QP takes the windows that it has bound with it, so that their region may go.
+func TestWindowsOfADestroyedQP(t *testing.T) {
+	a, b := newPair(t, 4096, Caps{}, ConnectOptions{})
+	w, mr := b.window(t, MWType2, 100)
+	key := b.bind(t, w, mr, 5)
+	if err := mr.Dereg(); !errors.Is(err, ErrBusy) {
+		t.Errorf("dereg with a window: %v", err)
+	}
+	mustDo(t, b.qp.Destroy)
+	must(a.qp.PostSend(SendWR{Opcode: OpWrite, Flags: Signaled, InlineData: []byte("late"), RKey: key}))
+	mustDo(t, mr.Dereg)
+	mustDo(t, w.Dealloc)
+}
+
 func TestPostLocalRefuses(t *testing.T) {
 	a, b := newPair(t, 4096, Caps{}, ConnectOptions{})
 	two, mr := a.window(t, MWType2, 100)

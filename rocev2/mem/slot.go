@@ -11,7 +11,7 @@ import (
 //	  ┌───► FREE ───────────► VALID ───┐ of a window of type 1:
 //	  │      ▲  │ ▲             │  ▲   │ bound anew
 //	alloc    │  │ └─────────────┘  └───┘
-//	  │      │  │  invalidate; type 1: bound to nothing
+//	  │      │  │  invalidate; type 1: bound to nothing; type 2: its QP is destroyed
 //	INVALID ◄───┴─ dealloc, also of VALID
 //
 // (IBA 10.6.2, 10.6.7). While it isn't VALID its index leads to an MR
@@ -87,6 +87,7 @@ func (t *Table) enter(s *slot, v *MR, b uint8) {
 	if v.more.parent != nil {
 		v.more.parent.windows++
 	}
+	t.own(s, v.more.only)
 	s.view = v
 	t.mrs.Replace(s.key>>keyByteBits, v)
 }
@@ -102,9 +103,48 @@ func (t *Table) leave(s *slot) (was *MR) {
 	if was.more.parent != nil {
 		was.more.parent.windows--
 	}
+	t.disown(s, was.more.only)
 	s.view = nil
 	t.mrs.Replace(s.key>>keyByteBits, &s.idle)
 	return was
+}
+
+// own notes that s is bound for the peer of one QP, if it is. Under mu.
+func (t *Table) own(s *slot, by Owner) {
+	if by == nil {
+		return
+	}
+	if t.owned == nil {
+		t.owned = map[Owner]map[*slot]struct{}{}
+	}
+	if t.owned[by] == nil {
+		t.owned[by] = map[*slot]struct{}{}
+	}
+	t.owned[by][s] = struct{}{}
+}
+
+// disown undoes own. Under mu.
+func (t *Table) disown(s *slot, by Owner) {
+	delete(t.owned[by], s)
+	if len(t.owned[by]) == 0 {
+		delete(t.owned, by)
+	}
+}
+
+// FreeOwned frees the windows of type 2 that a QP has bound, when it is
+// destroyed: no peer can come by it any more, and the windows may be bound by
+// another QP, or their regions go (2B of IBA 10.6.7). When it returns, none of
+// their keys reaches memory.
+func (t *Table) FreeOwned(by Owner) {
+	t.mu.Lock()
+	var was []*MR
+	for s := range t.owned[by] {
+		was = append(was, t.leave(s))
+	}
+	t.mu.Unlock()
+	for _, m := range was {
+		m.drain()
+	}
 }
 
 // free makes s INVALID.

@@ -16,6 +16,8 @@ type Table struct {
 	mrs idmap.Map[MR] // by index
 
 	mu sync.Mutex // held by what ends or replaces an MR
+	// owned has the windows of type 2 that are bound, by the QP that bound them.
+	owned map[Owner]map[*slot]struct{}
 }
 
 // A key is an index and a byte: a peer that holds a stale or guessed key must

@@ -337,3 +337,38 @@ func TestReregister(t *testing.T) {
 		t.Errorf("deregistering what was replaced: %v, %d regions", err, l.tab.Len())
 	}
 }
+
+// The windows of type 2 of a QP that is destroyed are free: their keys lead
+// nowhere, their regions may go, and other QPs may bind them. No other window
+// is touched.
+func TestWindowsOfADestroyedQP(t *testing.T) {
+	l := newWindowLab(t)
+	own, shared, others := l.alloc(MWType2), l.alloc(MWType1), l.alloc(MWType2)
+	key, open := l.bind(own, 0, 64, RemoteRead), l.bind(shared, 0, 64, RemoteRead)
+	spent := l.alloc(MWType2) // bound by it once, and no more
+	if err := l.tab.Invalidate(l.bind(spent, 0, 64, RemoteRead), l.pd); err != nil {
+		t.Fatal(err)
+	}
+	l.qps[0], l.qps[1] = l.qps[1], l.qps[0]
+	other := l.bind(others, 0, 64, RemoteRead)
+	again := l.bind(spent, 64, 64, RemoteRead)
+	l.qps[0], l.qps[1] = l.qps[1], l.qps[0]
+
+	l.tab.FreeOwned(l.qps[0])
+	l.wantFound(false, key, 0, labBase, 8, RemoteRead)
+	l.wantFound(true, open, 0, labBase, 8, RemoteRead)
+	l.wantFound(true, other, 1, labBase, 8, RemoteRead)
+	l.wantFound(true, again, 1, labBase+64, 8, RemoteRead)
+	l.bind(own, 0, 64, RemoteRead) // without an invalidation
+	l.tab.FreeOwned(l.qps[0])
+	l.tab.FreeOwned(l.qps[1])
+	if err := shared.Dealloc(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.tab.Deregister(l.mr); err != nil {
+		t.Errorf("no window is bound any more: %v", err)
+	}
+	if n := len(l.tab.owned); n != 0 {
+		t.Errorf("%d QPs are remembered", n)
+	}
+}

@@ -172,9 +172,10 @@ func (q *QP) completeReceive(status WCStatus) *Completion {
 	return c
 }
 
-// Release gives back the receives of a shared queue that the QP holds: it is
-// destroyed. They have no completions, as in RESET.
+// Release gives back what the QP holds, as it is destroyed: receives of a shared
+// queue, which have no completions, as in RESET, and the windows that it has bound.
 func (q *QP) Release() {
+	q.cfg.Keys.FreeOwned(q)
 	for r := &q.resp; q.cfg.SharedRQ && r.head != r.tail; r.head++ {
 		q.cfg.RQ.Retire(r.at(r.head).wqe)
 	}
