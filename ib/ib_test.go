@@ -223,3 +223,24 @@ func TestRate(t *testing.T) {
 		}
 	}
 }
+
+func TestPKeyTable(t *testing.T) {
+	table := PKeyTable{0x7fff, 0xffff, 0x0002, 0x8003}
+	if err := table.Check(); err != nil {
+		t.Error(err)
+	}
+	for k, want := range map[PKey]int{0xffff: 1, 0x7fff: 1, 0x8002: 2, 0x8003: 3, 0x0003: 3, 0x0002: -1, 0: -1, 0x8000: -1, 0x8004: -1} {
+		got, ok := table.Find(k)
+		if ok != (want >= 0) || ok && got != want {
+			t.Errorf("%v: index %d, %v; want %d", k, got, ok, want)
+		}
+	}
+	if s := table.String(); s != "0x7fff,0xffff,0x0002,0x8003" {
+		t.Error(s)
+	}
+	for _, bad := range []PKeyTable{nil, {0}, {0xffff, 0x8000}, {5, 5}} {
+		if bad.Check() == nil {
+			t.Errorf("%v is a table", bad)
+		}
+	}
+}

@@ -38,16 +38,20 @@ func (l LID) Multicast() bool { return l >= LIDMulticastFirst && l != LIDPermiss
 // PKey is a partition key: bit 15 says full member, the low 15 bits name the partition.
 type PKey uint16
 
-// PKeyDefault is the full-member key of the default partition.
-const PKeyDefault PKey = 0xffff
+const (
+	// PKeyDefault is the full-member key of the default partition.
+	PKeyDefault PKey = 0xffff
+
+	pkeyFull PKey = 0x8000
+)
 
 // Full reports whether k is the key of a full member.
-func (k PKey) Full() bool { return k&0x8000 != 0 }
+func (k PKey) Full() bool { return k&pkeyFull != 0 }
 
 // Matches reports whether packets with key k pass a table entry t: the same,
 // non-zero partition, and at least one of the two a full member (IBA 10.9.3).
 func (k PKey) Matches(t PKey) bool {
-	return k&0x7fff != 0 && (k^t)&0x7fff == 0 && (k|t)&0x8000 != 0
+	return k&^pkeyFull != 0 && (k^t)&^pkeyFull == 0 && (k | t).Full()
 }
 
 func (k PKey) String() string { return fmt.Sprintf("0x%04x", uint16(k)) }

@@ -59,6 +59,11 @@ func newTyped(t testing.TB, p *Port, typ qp.Type) *endpoint {
 			e.Modify(&qp.Attr{State: qp.RTR, AV: qp.AV{DGID: gid("10.0.0.1")}, PathMTU: ib.MTU1024, DestQPN: 9, RQPSN: 100},
 				qp.AttrState|qp.AttrAV|qp.AttrPathMTU|qp.AttrDestQPN|qp.AttrRQPSN),
 			e.Modify(&qp.Attr{State: qp.RTS}, qp.AttrState|qp.AttrSQPSN))
+	case qp.GSI:
+		err = errors.Join(
+			e.Modify(&qp.Attr{State: qp.Init, QKey: ib.QKeyGSI}, qp.AttrState|qp.AttrPKeyIndex|qp.AttrQKey),
+			e.Modify(&qp.Attr{State: qp.RTR}, qp.AttrState),
+			e.Modify(&qp.Attr{State: qp.RTS}, qp.AttrState|qp.AttrSQPSN))
 	case qp.UD:
 		err = errors.Join(
 			e.Modify(&qp.Attr{State: qp.Init, Port: 1, QKey: typedQKey}, qp.AttrState|qp.AttrPKeyIndex|qp.AttrPort|qp.AttrQKey),

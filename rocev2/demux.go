@@ -25,12 +25,22 @@ func (q *QP) admits(p *wire.Packet) wire.Verdict {
 		return wire.DropCNP
 	case p.Opcode.Transport() != q.transport && p.Opcode != wire.CongestionNotify:
 		return wire.DropTransport
-	case !p.PKey.Matches(ib.PKeyDefault): // C9-41
+	case !q.inPartition(p.PKey): // C9-41
 		return wire.DropPKey
 	case !q.expects(p):
 		return wire.DropAddress
 	}
 	return wire.Accepted
+}
+
+// inPartition reports whether packets with key k may come to q: a QP is in one
+// partition of the port, QP1 in all of them (IBA 10.9.3).
+func (q *QP) inPartition(k ib.PKey) bool {
+	if q.number == gsiQPN {
+		_, ok := q.worker.port.cfg.PKeys.Find(k)
+		return ok
+	}
+	return k.Matches(q.pkey)
 }
 
 // expects reports whether the addresses of p are right: a connection has two

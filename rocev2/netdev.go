@@ -21,6 +21,8 @@ type NetdevOptions struct {
 	XDP  xdp.Options   // mode, copy or zero-copy, frames
 	Spin time.Duration // see Config
 
+	PKeys ib.PKeyTable // see Config
+
 	NoCongestionControl bool      // see Config
 	Congestion          cc.Params // see Config; the line's rate is the link's when it isn't given
 }
@@ -61,7 +63,7 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 	if o.Congestion.LineRate == 0 {
 		o.Congestion.LineRate = cc.Rate(d.xdp.Info().Speed) * cc.Mbps
 	}
-	p, err := NewPort(Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin,
+	p, err := NewPort(Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin, PKeys: o.PKeys,
 		NoCongestionControl: o.NoCongestionControl, Congestion: o.Congestion})
 	if err != nil {
 		closeLinks(links)

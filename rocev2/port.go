@@ -30,6 +30,10 @@ type Config struct {
 	// worker, a power of two; 0 means 256.
 	LoopFrames int
 
+	// PKeys is the P_Key table, at most MaxPKeys entries; nil means ib.PKeyDefault
+	// alone. It never changes.
+	PKeys ib.PKeyTable
+
 	// NoCongestionControl turns DCQCN off: no packet is capable of ECN, marks and
 	// congestion notifications are counted only. Otherwise Congestion has its
 	// parameters.
@@ -79,6 +83,9 @@ const (
 	changePause = 2 * time.Millisecond
 )
 
+// MaxPKeys is the most entries of a P_Key table.
+const MaxPKeys = 128
+
 // ErrGSIOwned is why there can't be a second QP of type GSI.
 var ErrGSIOwned = errors.New("QP1 has an owner already, and a port has one QP1")
 
@@ -87,6 +94,9 @@ var ErrGSIOwned = errors.New("QP1 has an owner already, and a port has one QP1")
 func NewPort(c Config) (*Port, error) {
 	if len(c.Links) == 0 || c.Net == nil {
 		return nil, errors.New("rocev2: a port needs at least one Link, and a Net")
+	}
+	if err := c.checkPKeys(); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	p := &Port{
 		cfg: c, net: c.Net, keys: new(mem.Table), ahs: make(map[*AH]struct{}), changed: make(chan struct{}, 1),
@@ -110,6 +120,17 @@ func NewPort(c Config) (*Port, error) {
 	}
 	go p.follow()
 	return p, nil
+}
+
+// checkPKeys makes sure of a P_Key table.
+func (c *Config) checkPKeys() error {
+	if c.PKeys == nil {
+		c.PKeys = ib.PKeyTable{ib.PKeyDefault}
+	}
+	if len(c.PKeys) > MaxPKeys {
+		return fmt.Errorf("a P_Key table of %d entries: the most is %d", len(c.PKeys), MaxPKeys)
+	}
+	return c.PKeys.Check()
 }
 
 func (p *Port) makeWorkers() error {
@@ -176,6 +197,9 @@ func (p *Port) Keys() *mem.Table { return p.keys }
 // GIDs returns the GID table; see Net.
 func (p *Port) GIDs() []ib.GID { return p.net.GIDs() }
 
+// PKeys returns the P_Key table. The caller doesn't change it.
+func (p *Port) PKeys() ib.PKeyTable { return p.cfg.PKeys }
+
 // ActiveMTU returns the greatest path MTU that the interface's MTU has room
 // for, or 0 when there is none.
 func (p *Port) ActiveMTU() ib.MTU { return ib.MTUForLink(p.net.MTU()) }
@@ -239,7 +263,7 @@ func (p *Port) number(q *QP, i *QPInit) error {
 	make := func(n uint32) *QP {
 		q.number = ib.QPN(n)
 		q.core = p.newCore(qp.Config{
-			Type: i.Type, QPN: q.number, PD: i.PD, Keys: p.keys, SQ: i.SQ, RQ: i.RQ, SharedRQ: i.SharedRQ, RecvPD: i.RecvPD, SendCQ: q.sendCQ, RecvCQ: q.recvCQ,
+			Type: i.Type, QPN: q.number, PD: i.PD, Keys: p.keys, PKeys: p.cfg.PKeys, SQ: i.SQ, RQ: i.RQ, SharedRQ: i.SharedRQ, RecvPD: i.RecvPD, SendCQ: q.sendCQ, RecvCQ: q.recvCQ,
 			Caps: i.Caps, SigAll: i.SigAll, Host: q, Counters: &q.worker.counters, Trace: i.Trace, Window: i.Window,
 		})
 		return q

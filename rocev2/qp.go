@@ -66,8 +66,9 @@ type QP struct {
 	sendCQ, recvCQ *cqBurst
 	template       wire.Template // of packets to the peer of a connection; also says what the peer's look like
 	path           path
-	side           uint8 // by which packets leave; of a datagram QP, the next one
-	where          uint8 // idle, isReady or isWaiting
+	pkey           ib.PKey // that packets to q must match
+	side           uint8   // by which packets leave; of a datagram QP, the next one
+	where          uint8   // idle, isReady or isWaiting
 	ack            ackWait
 	congestion     congestion
 	next, prev     *QP // in the list of where
@@ -127,6 +128,9 @@ func (q *QP) modify(a *qp.Attr, mask qp.AttrMask, k pair, h hop) error {
 	}
 	if err := q.core.Modify(a, mask, clock.Now()); err != nil {
 		return err
+	}
+	if mask&qp.AttrPKeyIndex != 0 {
+		q.pkey = q.worker.port.cfg.PKeys[a.PKeyIndex]
 	}
 	switch {
 	case q.core.State() == qp.Reset:

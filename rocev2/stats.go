@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/control"
 	"github.com/urxe/urxe/rocev2/wire"
 	"github.com/urxe/urxe/xdp"
@@ -18,6 +19,7 @@ type Stats struct {
 	MTU       int               `json:"mtu"`        // of the interface, bytes
 	ActiveMTU int               `json:"active_mtu"` // bytes of payload a packet
 	GIDs      []string          `json:"gids"`       // by index; "" where there is none
+	PKeys     ib.PKeyTable      `json:"pkeys"`
 	QPs       int               `json:"qps"`
 	Counters  map[string]uint64 `json:"counters"` // under the names of rxe, where it has one
 	Drops     map[string]uint64 `json:"drops"`    // received packets dropped, by reason; those that happened
@@ -35,7 +37,7 @@ type XDPStats struct {
 func (p *Port) Stats() Stats {
 	s := Stats{
 		Device: p.Name(), Link: "mem", State: p.State().String(), MTU: p.net.MTU(), ActiveMTU: p.ActiveMTU().Bytes(),
-		QPs: p.qps.Len(), Counters: p.namedCounters(), Drops: make(map[string]uint64),
+		PKeys: p.PKeys(), QPs: p.qps.Len(), Counters: p.namedCounters(), Drops: make(map[string]uint64),
 	}
 	for _, g := range p.GIDs() {
 		name := ""

@@ -27,6 +27,7 @@ const Zero = 0xff
 // atomics in flight, and no rights for the peer. Fields that say so take Zero for a 0.
 type ConnectOptions struct {
 	QKey            ib.QKey // of a UD QP, for ToInit and Start: what senders must give; a GSI QP has its own
+	PKeyIndex       uint16  // of the QP's P_Key, in PortAttr.PKeyTable
 	GIDIndex        int     // of this side's GID, in Device.GIDs; at most 255
 	Access          Access  // what the peer may do: RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal
 	PathMTU         ib.MTU  // 0: 1024, or the active MTU when that is less; both sides must agree
@@ -79,11 +80,11 @@ func (q *QP) Endpoint(gidIndex int) (Endpoint, error) {
 func (q *QP) ToInit(o ConnectOptions) error {
 	switch q.init.Type {
 	case UD:
-		return q.Modify(QPAttr{State: StateInit, Port: 1, QKey: o.QKey}, AttrState|AttrPKeyIndex|AttrPort|AttrQKey)
+		return q.Modify(QPAttr{State: StateInit, PKeyIndex: o.PKeyIndex, Port: 1, QKey: o.QKey}, AttrState|AttrPKeyIndex|AttrPort|AttrQKey)
 	case GSI:
-		return q.Modify(QPAttr{State: StateInit, QKey: ib.QKeyGSI}, AttrState|AttrPKeyIndex|AttrQKey)
+		return q.Modify(QPAttr{State: StateInit, PKeyIndex: o.PKeyIndex, QKey: ib.QKeyGSI}, AttrState|AttrPKeyIndex|AttrQKey)
 	}
-	return q.Modify(QPAttr{State: StateInit, Port: 1, Access: o.Access}, AttrState|AttrPKeyIndex|AttrPort|AttrAccess)
+	return q.Modify(QPAttr{State: StateInit, PKeyIndex: o.PKeyIndex, Port: 1, Access: o.Access}, AttrState|AttrPKeyIndex|AttrPort|AttrAccess)
 }
 
 // reliableAttrs are those that only RC QPs have.

@@ -21,6 +21,9 @@ type Options struct {
 	// Of Open only.
 	XDP  xdp.Options   // mode, copy or zero-copy, frames
 	Spin time.Duration // how long an idle worker looks for more before it sleeps; 0: 20 µs; negative: never
+	// PKeys is the P_Key table of the port: the partitions that it is in, as full or limited member (IBA 10.9). Nil means
+	// ib.PKeyDefault alone, as on every Linux RoCE device. On Ethernet nobody else sets it.
+	PKeys ib.PKeyTable
 	// NoCongestionControl turns DCQCN off: packets aren't capable of ECN, and
 	// congestion notifications are neither sent nor heeded (Annex A17.9).
 	NoCongestionControl bool
@@ -86,6 +89,7 @@ type DeviceAttr struct {
 	MaxFastRegPages int // pages of a region that work requests register
 	MaxPD           int
 	MaxAH           int
+	MaxPKeys        int // entries of a P_Key table
 	MaxQPRdAtom     int // READs and atomics that a peer may have outstanding at a QP
 	MaxQPInitRdAtom int // READs and atomics that a QP may have outstanding at its peer
 	AtomicCap       AtomicCap
@@ -107,7 +111,7 @@ const (
 var limits = DeviceAttr{
 	MaxMRSize: 1 << 46, MaxQP: 1 << 16, MaxQPWR: 1 << 15, MaxSGE: 32, MaxInline: 4096, MaxCQ: 1 << 16, MaxCQE: 1 << 22,
 	MaxMR: 1 << 19, MaxPD: 1 << 16, MaxAH: 1 << 16, MaxQPRdAtom: 128, MaxQPInitRdAtom: 128, AtomicCap: AtomicGlob, PhysPortCnt: 1,
-	LocalCAAckDelay: 15, MaxMW: 1 << 19, MaxFastRegPages: mem.MaxPages,
+	LocalCAAckDelay: 15, MaxMW: 1 << 19, MaxFastRegPages: mem.MaxPages, MaxPKeys: rocev2.MaxPKeys,
 	MaxSRQ: 1 << 16, MaxSRQWR: 1 << 15, MaxSRQSge: 32,
 }
 

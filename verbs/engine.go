@@ -6,6 +6,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
+	"github.com/urxe/urxe/rocev2/wire"
 )
 
 // engine is what does the work under a Device: a Port in this process.
@@ -13,11 +14,13 @@ type engine interface {
 	Name() string
 	Keys() *mem.Table
 	GIDs() []ib.GID
+	PKeys() ib.PKeyTable
 	ActiveMTU() ib.MTU
 	State() ib.PortState
 	Err() error
 	OnChange(func())
 	Stats() rocev2.Stats
+	Drops() [wire.NumVerdicts]uint64
 	Record(out io.Writer, stop <-chan struct{}) error
 	Barrier()
 	Close() error

@@ -9,6 +9,7 @@ import (
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/wire"
 )
 
 // fakeEngine stands in for a Port: its QPs do nothing; the test plays their worker.
@@ -44,6 +45,8 @@ func (e *fakeEngine) State() ib.PortState                     { return e.state }
 func (e *fakeEngine) Err() error                              { return e.dead }
 func (e *fakeEngine) OnChange(f func())                       { e.changed = f }
 func (e *fakeEngine) Stats() rocev2.Stats                     { return rocev2.Stats{} }
+func (e *fakeEngine) PKeys() ib.PKeyTable                     { return ib.PKeyTable{ib.PKeyDefault} }
+func (e *fakeEngine) Drops() (d [wire.NumVerdicts]uint64)     { return d }
 func (e *fakeEngine) Record(io.Writer, <-chan struct{}) error { return nil }
 
 func (e *fakeEngine) Keys() *mem.Table  { return &e.keys }

@@ -19,7 +19,7 @@ import (
 // holder. So does who opens an interface that another XDP program or AF_XDP socket has already.
 func Open(netdev string, o Options) (*Device, error) {
 	p, err := rocev2.OpenNetdev(netdev, rocev2.NetdevOptions{
-		Name: o.Name, XDP: o.XDP, Spin: o.Spin, NoCongestionControl: o.NoCongestionControl})
+		Name: o.Name, XDP: o.XDP, Spin: o.Spin, PKeys: o.PKeys, NoCongestionControl: o.NoCongestionControl})
 	if errors.Is(err, xdp.ErrInUse) {
 		return nil, fmt.Errorf("%w: %w", ErrHeld, err)
 	}

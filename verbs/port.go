@@ -8,6 +8,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/rocev2/wire"
 )
 
 // PortAttr are the attributes of the port of a device, as ibv_port_attr has them.
@@ -16,21 +17,37 @@ type PortAttr struct {
 	MaxMTU      ib.MTU // of any device of this kind
 	ActiveMTU   ib.MTU // the greatest path MTU that the interface's MTU has room for; 0: not even 256
 	GIDTableLen int
-	PKeyTable   []ib.PKey
+	PKeyTable   ib.PKeyTable
 	MaxMsgSize  uint64 // bytes of a message
+	BadPKeys    uint64 // packets that came with a P_Key of another partition than their QP's
+	QKeyViols   uint64 // datagrams that came with another Q_Key than their QP's
 	LinkLayer   string
 }
 
 // QueryPort returns the attributes of the port.
 func (d *Device) QueryPort() PortAttr {
-	return portAttr(d.engine.State(), d.engine.ActiveMTU(), len(d.engine.GIDs()))
+	a := portAttr(d.engine.State(), d.engine.ActiveMTU(), len(d.engine.GIDs()))
+	a.PKeyTable = slices.Clone(d.engine.PKeys())
+	drops := d.engine.Drops()
+	a.BadPKeys, a.QKeyViols = drops[wire.DropPKey], drops[wire.DropQKey]
+	return a
 }
 
+// portAttr are the attributes of a port with the default options.
 func portAttr(s ib.PortState, active ib.MTU, gids int) PortAttr {
 	return PortAttr{
 		State: s, MaxMTU: ib.MTU4096, ActiveMTU: active, GIDTableLen: gids,
-		PKeyTable: []ib.PKey{ib.PKeyDefault}, MaxMsgSize: maxMessage, LinkLayer: "Ethernet",
+		PKeyTable: ib.PKeyTable{ib.PKeyDefault}, MaxMsgSize: maxMessage, LinkLayer: "Ethernet",
 	}
+}
+
+// QueryPKey returns the P_Key at an index of the table.
+func (d *Device) QueryPKey(index int) (ib.PKey, error) {
+	t := d.engine.PKeys()
+	if index < 0 || index >= len(t) {
+		return 0, d.errorf("%w: no P_Key at index %d (allowed: 0 to %d)", ErrInvalid, index, len(t)-1)
+	}
+	return t[index], nil
 }
 
 // GIDs returns the GID table. An index always means the same address; an address that was removed leaves a zero GID.

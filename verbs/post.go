@@ -243,7 +243,19 @@ func (q *QP) checkDestination(wr *SendWR) error {
 	case !wr.RemoteQPN.Valid():
 		return fmt.Errorf("%w: remote QPN 0x%x (it has 24 bits)", ErrInvalid, uint32(wr.RemoteQPN))
 	case wr.PKeyIndex != 0:
-		return fmt.Errorf("%w: P_Key index %d: the table has one entry (allowed: 0)", ErrInvalid, wr.PKeyIndex)
+		return q.checkPKeyIndex(int(wr.PKeyIndex))
+	}
+	return nil
+}
+
+// checkPKeyIndex checks an index that isn't 0.
+func (q *QP) checkPKeyIndex(i int) error {
+	n := len(q.dev.engine.PKeys())
+	switch {
+	case q.init.Type != GSI:
+		return fmt.Errorf("%w: P_Key index %d: a QP of type %v sends with the P_Key of its attribute (allowed: 0)", ErrInvalid, i, q.init.Type)
+	case i >= n:
+		return fmt.Errorf("%w: P_Key index %d: the table has %d entries (allowed: 0 to %d)", ErrInvalid, i, n, n-1)
 	}
 	return nil
 }

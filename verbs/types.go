@@ -169,7 +169,7 @@ type WC struct {
 	Imm       uint32 // with WCWithImm, immediate data in host order; with WCWithInv, the key that the peer invalidated
 	QPN       ib.QPN // of this side's QP
 	SrcQP     ib.QPN // of the sender
-	PKeyIndex uint16 // of a datagram
+	PKeyIndex uint16 // of what a GSI QP got: of the P_Key that it came with
 	Status    WCStatus
 	Opcode    WCOpcode
 	Flags     WCFlags
@@ -220,7 +220,7 @@ type SendWR struct {
 	AH         *AH     // where to; of the QP's PD
 	RemoteQPN  ib.QPN  // to whom there
 	RemoteQKey ib.QKey // that of the QP there; with the top bit set, this QP's own is sent
-	PKeyIndex  uint16  // of GSI: the index of the P_Key
+	PKeyIndex  uint16  // of GSI: the index of the P_Key; a UD QP has one, by QPAttr.PKeyIndex
 }
 
 // RecvWR is a receive work request.

@@ -22,14 +22,19 @@ func newDevices() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			held := make([]string, len(list))
+			for i := range list {
+				if s, err := statsOf(list[i].Name); err == nil {
+					list[i].Port.PKeyTable = s.PKeys
+					held[i] = fmt.Sprintf("    held by a urxe process, with %d QPs\n", s.QPs)
+				}
+			}
 			if asJSON {
 				return writeJSON(c.OutOrStdout(), list)
 			}
-			for _, d := range list {
-				printDevice(c.OutOrStdout(), &d)
-				if s, err := statsOf(d.Name); err == nil {
-					fmt.Fprintf(c.OutOrStdout(), "    held by a urxe process, with %d QPs\n", s.QPs)
-				}
+			for i := range list {
+				printDevice(c.OutOrStdout(), &list[i])
+				fmt.Fprint(c.OutOrStdout(), held[i])
 			}
 			return nil
 		},
@@ -40,6 +45,9 @@ func newDevices() *cobra.Command {
 
 func printDevice(w io.Writer, d *verbs.DeviceInfo) {
 	fmt.Fprintf(w, "%s: PORT_%v, node GUID %v, MTU %d, active path MTU %v\n", d.Name, d.Port.State, d.NodeGUID, d.MTU, d.Port.ActiveMTU)
+	for i, k := range d.Port.PKeyTable {
+		fmt.Fprintf(w, "    P_Key %d: %v\n", i, k)
+	}
 	for i, g := range d.GIDs {
 		if !g.IsZero() {
 			fmt.Fprintf(w, "    GID %d: %v\n", i, g)

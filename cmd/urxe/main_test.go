@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/verbs"
 )
 
 // safe is a buffer that may be looked at while a command writes.
@@ -73,6 +75,10 @@ func TestExitCodes(t *testing.T) {
 		{"decode", 2, "want one file"},
 		{"decode /no/such/file", 1, "/no/such/file"},
 		{"decode " + damaged, 1, "damaged.pcap"},
+		{"pingpong rc --pkeys 0xffff,0x18001", 2, `"0x18001" is no P_Key: want a number of 16 bits`},
+		{"pingpong ud --pkeys 0x8000", 2, "names no partition"},
+		{"perf read lat --pkeys 1,0x8001,1", 2, "twice, at indices 0 and 2"},
+		{"perf read lat --pkey-index 65536", 2, "pkey-index"},
 		{"stats no-such-dev0", 1, "no urxe process holds no-such-dev0"},
 		{"capture no-such-dev0", 1, "no urxe process holds no-such-dev0"},
 		{"capture", 2, "want one interface"},
@@ -149,7 +155,7 @@ func TestHeldInterface(t *testing.T) {
 	e := p.Ends[0]
 	var out safe
 	if err := e.NS.Do(func() error {
-		d, err := rig.Open(e.Name)
+		d, err := rig.Open(e.Name, verbs.Options{PKeys: ib.PKeyTable{0xffff, 0x0022}})
 		if err != nil {
 			return err
 		}
@@ -158,7 +164,8 @@ func TestHeldInterface(t *testing.T) {
 			t.Errorf("exit code %d: %s", code, out.String())
 		}
 		var list safe
-		if code := run([]string{"devices"}, &list, &list); code != 0 || !strings.Contains(list.String(), "held by a urxe process, with 0 QPs") {
+		if code := run([]string{"devices"}, &list, &list); code != 0 || !strings.Contains(list.String(), "held by a urxe process, with 0 QPs") ||
+			!strings.Contains(list.String(), "P_Key 0: 0xffff\n    P_Key 1: 0x0022\n") {
 			t.Errorf("exit code %d: %s", code, list.String())
 		}
 		return nil

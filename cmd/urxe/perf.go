@@ -10,7 +10,6 @@ import (
 
 	"github.com/urxe/urxe/cmd/urxe/internal/bench"
 	"github.com/urxe/urxe/cmd/urxe/internal/perf"
-	"github.com/urxe/urxe/cmd/urxe/internal/rig"
 	"github.com/urxe/urxe/ib"
 )
 
@@ -37,7 +36,7 @@ other's name on the second; the second one decides what is measured.`,
 // perfFlags are the flags of a measurement.
 type perfFlags struct {
 	perf.Options
-	device  string
+	device  deviceFlags
 	mtu     int
 	all     bool
 	asJSON  bool
@@ -59,7 +58,7 @@ func newPerfTest(op, mode, what string) *cobra.Command {
 func (f *perfFlags) register(c *cobra.Command) {
 	p := c.Flags()
 	p.IntVarP(&f.Port, "port", "p", 18515, "TCP port to listen on or connect to")
-	p.StringVarP(&f.device, "ib-dev", "d", "", "network interface to open (default: the first that is up)")
+	f.device.register(p, &f.PKeyIndex)
 	p.IntVarP(&f.GID, "gid-index", "x", -1, "index of the local GID (default: the first of the peer's kind)")
 	p.Lookup("gid-index").DefValue = "0" // so that help doesn't show -1
 	p.BoolVar(&f.asJSON, "json", false, "print JSON")
@@ -91,7 +90,7 @@ func (f *perfFlags) run(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		f.Host = args[0]
 	}
-	d, err := rig.Open(f.device)
+	d, err := f.device.open()
 	if err != nil {
 		return err
 	}

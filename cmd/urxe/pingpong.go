@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/urxe/urxe/cmd/urxe/internal/pingpong"
-	"github.com/urxe/urxe/cmd/urxe/internal/rig"
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/verbs"
 )
@@ -50,7 +49,7 @@ ibv_%[1]s_pingpong on a machine with RDMA (give it a GID index, -g), or urxe. Op
 // pingpongFlags are the options of ibv_*_pingpong.
 type pingpongFlags struct {
 	pingpong.Options
-	device              string
+	device              deviceFlags
 	mtu                 int
 	odp, iodp, prefetch bool
 	ts, dm, newSend     bool
@@ -59,7 +58,7 @@ type pingpongFlags struct {
 func (f *pingpongFlags) register(c *cobra.Command) {
 	p := c.Flags()
 	p.IntVarP(&f.Port, "port", "p", 18515, "TCP port to listen on or connect to")
-	p.StringVarP(&f.device, "ib-dev", "d", "", "network interface to open (default: the first that is up)")
+	f.device.register(p, &f.PKeyIndex)
 	p.IntVarP(&f.IBPort, "ib-port", "i", 1, "port of the device")
 	if f.Type == verbs.UD {
 		p.IntVarP(&f.Size, "size", "s", 2048, "bytes of a message")
@@ -99,7 +98,7 @@ func (f *pingpongFlags) run(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		f.Host = args[0]
 	}
-	d, err := rig.Open(f.device)
+	d, err := f.device.open()
 	if err != nil {
 		return err
 	}

@@ -213,7 +213,7 @@ type Completion struct {
 	Imm       uint32 // host order; with WCWithInv, the key that the peer invalidated
 	QPN       ib.QPN
 	SrcQP     ib.QPN
-	PKeyIndex uint16 // of a datagram
+	PKeyIndex uint16 // of what QP1 got: of the entry that its P_Key matches
 	Status    WCStatus
 	Opcode    WCOpcode
 	Flags     WCFlags
@@ -260,6 +260,7 @@ type Config struct {
 	QPN      ib.QPN
 	PD       *mem.PD
 	Keys     *mem.Table
+	PKeys    ib.PKeyTable // of the port; nil: ib.PKeyDefault alone
 	SQ       SendQueue
 	RQ       RecvQueue
 	SharedRQ bool    // RQ is other QPs' too: only what this one has taken is flushed

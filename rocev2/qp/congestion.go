@@ -1,7 +1,6 @@
 package qp
 
 import (
-	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/wire"
 )
@@ -19,9 +18,10 @@ func (q *QP) paced(now clock.Time) bool { return q.pace > now && q.state != Err 
 func (q *QP) Congested() { q.cnpOwed = true }
 
 // planCNP makes a congestion notification: BECN set, no PSN, 16 bytes of zeros
-// (Annex A17.9.3).
+// (Annex A17.9.3). It has the P_Key that all packets of the QP have: that of the
+// packet with the mark, if it was of a limited member, its own port would refuse.
 func (q *QP) planCNP(p *TxPacket) {
 	q.cnpOwed = false
-	h := wire.Header{Opcode: wire.CongestionNotify, PKey: ib.PKeyDefault, BECN: true, DestQP: q.attr.DestQPN}
+	h := wire.Header{Opcode: wire.CongestionNotify, PKey: q.pkey(), BECN: true, DestQP: q.attr.DestQPN}
 	q.emit(p, &h, 0, q.path)
 }

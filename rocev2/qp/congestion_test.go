@@ -62,19 +62,7 @@ func TestCongestionNotification(t *testing.T) {
 	if tq.OnlyAcks(tq.now) {
 		t.Error("a CNP may wait like an acknowledgement")
 	}
-	buf := make([]byte, wire.MaxPacketLen)
-	p := TxPacket{Frame: &wire.Frame{Frag: [2][]byte{buf}}}
-	if !tq.Plan(tq.now, &p, tq.batch) {
-		t.Fatal("nothing is sent")
-	}
-	p.Path.Seal(p.Frame)
-	var got wire.Packet
-	if v := wire.Parse(&got, p.Frame); v != wire.Accepted {
-		t.Fatal(v)
-	}
-	if want := (wire.Header{Opcode: wire.CongestionNotify, PKey: 0xffff, BECN: true, DestQP: peerQPN}); got.Header != want {
-		t.Errorf("%+v, want %+v", got.Header, want)
-	}
+	tq.wantCNP()
 	tq.wantPacket(ackP(0, 1), nil)
 	tq.sleep(time.Millisecond)
 	tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(0), AckReq: true}, nil)
@@ -121,4 +109,19 @@ func TestPaceOfUC(t *testing.T) {
 	tq.sleep(time.Millisecond)
 	tq.wantPacket(wire.Header{Opcode: wire.UCSendLast, PSN: psnL(1)}, tq.mem[256:300])
 	tq.wantWC(Completion{ID: 1})
+}
+
+// wantCNP says that the QP must send a congestion notification next.
+func (tq *testQP) wantCNP() {
+	tq.t.Helper()
+	p := TxPacket{Frame: &wire.Frame{Frag: [2][]byte{make([]byte, wire.MaxPacketLen)}}}
+	if !tq.Plan(tq.now, &p, tq.batch) {
+		tq.t.Fatal("nothing is sent")
+	}
+	p.Path.Seal(p.Frame)
+	var got wire.Packet
+	tq.wantVerdict(wire.Accepted, wire.Parse(&got, p.Frame))
+	if want := (wire.Header{Opcode: wire.CongestionNotify, PKey: tq.wantPKey, BECN: true, DestQP: peerQPN}); got.Header != want {
+		tq.t.Errorf("%+v, want %+v", got.Header, want)
+	}
 }

@@ -54,7 +54,7 @@ func (q *QP) checkModify(a *Attr, to State, mask AttrMask) error {
 		{AttrMaxRdAtomic, a.MaxRdAtomic <= MaxRdAtomic, "0 to 128"},
 		{AttrMaxDestRdAtomic, a.MaxDestRdAtomic <= MaxRdAtomic, "0 to 128"},
 		{AttrQKey, q.cfg.Type != GSI || a.QKey == ib.QKeyGSI, "0x80010000, the Q_Key of QP1 (IBA 12.4.2)"},
-		{AttrPKeyIndex, a.PKeyIndex == 0, "0: the table has one entry"},
+		{AttrPKeyIndex, int(a.PKeyIndex) < len(q.cfg.PKeys), fmt.Sprintf("0 to %d, the last index of the P_Key table", len(q.cfg.PKeys)-1)},
 		{AttrPort, a.Port == 1, "1: the device has one port"},
 		{AttrAltPath | AttrPathMigState, false, "nothing: automatic path migration is not supported"},
 	} {
@@ -168,6 +168,9 @@ func (q *QP) Query() Attr {
 	}
 	return a
 }
+
+// pkey returns the P_Key that packets of the QP carry (IBA 10.9.3).
+func (q *QP) pkey() ib.PKey { return q.cfg.PKeys[q.attr.PKeyIndex] }
 
 // psnOf returns the PSN of the requester's sequence number s.
 func (q *QP) psnOf(s uint64) ib.PSN { return q.req.base.Add(int(s & 0xffffff)) }

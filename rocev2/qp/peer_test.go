@@ -18,18 +18,19 @@ import (
 // which packets, completions and events it wants in return.
 type testQP struct {
 	*QP
-	t      *testing.T
-	now    clock.Time
-	batch  *mem.Batch
-	pd     mem.PD
-	keys   mem.Table
-	sq, rq fakeQueue
-	wcs    []Completion
-	events []Event
-	mem    []byte  // local memory, of which each QP end has one region
-	mr     *mem.MR // all of mem, every right
-	recvMR *mem.MR // … for receives of a shared queue
-	burst  bool    // packets are handled in bursts, as with another process's memory
+	t        *testing.T
+	now      clock.Time
+	batch    *mem.Batch
+	pd       mem.PD
+	keys     mem.Table
+	sq, rq   fakeQueue
+	wcs      []Completion
+	events   []Event
+	mem      []byte  // local memory, of which each QP end has one region
+	mr       *mem.MR // all of mem, every right
+	recvMR   *mem.MR // … for receives of a shared queue
+	wantPKey ib.PKey // that packets must carry
+	burst    bool    // packets are handled in bursts, as with another process's memory
 }
 
 const (
@@ -113,7 +114,7 @@ func newReset(t *testing.T) *testQP { return newTyped(t, RC) }
 
 // newTyped returns a QP of a type, in RESET.
 func newTyped(t *testing.T, typ Type) *testQP {
-	tq := &testQP{t: t, now: 1e9, batch: mem.NewBatch(256), mem: make([]byte, memSize)}
+	tq := &testQP{t: t, now: 1e9, wantPKey: ib.PKeyDefault, batch: mem.NewBatch(256), mem: make([]byte, memSize)}
 	copy(tq.mem, pattern)
 	mr, err := tq.keys.Register(&tq.pd, mem.NewBytes(tq.mem, memBase), memBase, memBase, memSize,
 		mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead|mem.RemoteAtomic)
@@ -229,7 +230,7 @@ func (tq *testQP) plan() (pkt, bool) {
 		if v := wire.Parse(&parsed, p.Frame); v != wire.Accepted {
 			tq.t.Fatalf("the QP made a packet that is %v", v)
 		}
-		if !parsed.MigReq || parsed.PKey != ib.PKeyDefault || parsed.DestQP != peerQPN {
+		if !parsed.MigReq || parsed.PKey != tq.wantPKey || parsed.DestQP != peerQPN {
 			tq.t.Fatalf("BTH of %+v", parsed.Header)
 		}
 		parsed.MigReq, parsed.PKey, parsed.DestQP = false, 0, 0

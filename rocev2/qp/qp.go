@@ -48,6 +48,9 @@ func New(c Config) *QP {
 	if c.Window == 0 {
 		c.Window = DefaultWindow
 	}
+	if c.PKeys == nil {
+		c.PKeys = ib.PKeyTable{ib.PKeyDefault}
+	}
 	if c.Counters == nil {
 		c.Counters = new(Counters)
 	}

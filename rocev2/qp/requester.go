@@ -196,7 +196,7 @@ func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	}
 	q.armTimer(now)
 	index := r.nxt - t.first
-	h := wire.Header{MigReq: true, PKey: ib.PKeyDefault, DestQP: q.attr.DestQPN, PSN: q.psnOf(r.nxt)}
+	h := wire.Header{MigReq: true, PKey: q.pkey(), DestQP: q.attr.DestQPN, PSN: q.psnOf(r.nxt)}
 	sent := uint64(1)
 	if t.isRead() {
 		sent = t.packets - index
@@ -260,7 +260,7 @@ func (q *QP) checkRequest(t *request) WCStatus {
 	switch {
 	case !q.svc.offers.has(w.Opcode), t.responds() && q.attr.MaxRdAtomic == 0, t.op.fetches && w.Flags&Inline != 0:
 		return LocQPOpErr
-	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()):
+	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()), q.cfg.Type == GSI && int(w.PKeyIndex) >= len(q.cfg.PKeys):
 		return LocQPOpErr
 	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0,
 		t.op.word && t.length != 8, t.op.bare && t.length != 0:

@@ -57,7 +57,7 @@ func (q *QP) planAck(p *TxPacket, s wire.Syndrome, psn ib.PSN, b *mem.Batch) {
 
 func (q *QP) responseHeader(o wire.Opcode, psn ib.PSN, msn ib.MSN) wire.Header {
 	return wire.Header{
-		Opcode: o, MigReq: true, PKey: ib.PKeyDefault, DestQP: q.attr.DestQPN, PSN: psn,
+		Opcode: o, MigReq: true, PKey: q.pkey(), DestQP: q.attr.DestQPN, PSN: psn,
 		Syndrome: wire.SyndromeAck, MSN: msn,
 	}
 }

@@ -3,7 +3,6 @@ package qp
 import (
 	"time"
 
-	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -43,7 +42,7 @@ func (q *QP) planUC(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 		}
 	}
 	index := r.nxt - t.first
-	h := wire.Header{MigReq: true, PKey: ib.PKeyDefault, DestQP: q.attr.DestQPN, PSN: q.psnOf(r.nxt)}
+	h := wire.Header{MigReq: true, PKey: q.pkey(), DestQP: q.attr.DestQPN, PSN: q.psnOf(r.nxt)}
 	n := q.requestHeader(t, index, &h)
 	q.emit(p, &h, n, q.path)
 	i := r.cur

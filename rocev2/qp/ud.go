@@ -137,10 +137,19 @@ func (q *QP) Parked() int { return q.req.parked }
 func (q *QP) datagramHeader(t *request) wire.Header {
 	w := t.wqe
 	return wire.Header{
-		Opcode: t.op.packets[wire.Only] | wire.Opcode(q.svc.transport), MigReq: true, PKey: ib.PKeyDefault,
+		Opcode: t.op.packets[wire.Only] | wire.Opcode(q.svc.transport), MigReq: true, PKey: q.sentPKey(w),
 		SE: w.Flags&Solicited != 0, DestQP: w.RemoteQPN, PSN: q.psnOf(q.req.high),
 		SrcQP: q.cfg.QPN, QKey: q.sentQKey(w), Imm: w.Imm,
 	}
+}
+
+// sentPKey returns the P_Key that w is sent with. QP1 is in all partitions of its
+// port, so that its work requests say in which one (IBA 10.9.3, 11.4.1.1).
+func (q *QP) sentPKey(w *SendWQE) ib.PKey {
+	if q.cfg.Type == GSI {
+		return q.cfg.PKeys[w.PKeyIndex]
+	}
+	return q.pkey()
 }
 
 // sentQKey returns the Q_Key that w is sent with. With the top bit set, it is
@@ -211,12 +220,21 @@ func (q *QP) handleUD(p *wire.Packet, _ clock.Time, b *mem.Batch) wire.Verdict {
 		r.next--
 		return wire.DropTooLong
 	}
-	r.at(r.next - 1).from = p.SrcQP
+	q.noteSender(r.at(r.next-1), p)
 	if !q.receiveDatagram(w, p, b) {
 		q.refuseReceive(p, b)
 		return wire.DropRejected
 	}
 	return wire.Accepted
+}
+
+// noteSender keeps what the completion of a datagram's receive has to say.
+func (q *QP) noteSender(r *receive, p *wire.Packet) {
+	r.from = p.SrcQP
+	if q.cfg.Type == GSI {
+		i, _ := q.cfg.PKeys.Find(p.PKey) // the port has seen that it is there
+		r.pkey = uint16(i)
+	}
 }
 
 // receiveDatagram adds the ops that put a datagram into its receive: the GRH,
@@ -255,9 +273,9 @@ func (q *QP) grhOf(p *wire.Packet) [2][]byte {
 
 // commitDatagram completes the receive that a datagram has filled.
 func (q *QP) commitDatagram(n *mem.Note) {
-	from := q.resp.at(q.resp.head).from
+	from := *q.resp.at(q.resp.head)
 	c := q.completeReceive(Success)
-	c.ByteLen, c.SrcQP, c.Flags, c.Solicited = n.N, from, WCGRH, n.Flags&flagSolicited != 0
+	c.ByteLen, c.SrcQP, c.PKeyIndex, c.Flags, c.Solicited = n.N, from.from, from.pkey, WCGRH, n.Flags&flagSolicited != 0
 	if n.Flags&flagImm != 0 {
 		c.Flags |= WCWithImm
 		c.Imm = n.X

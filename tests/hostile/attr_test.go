@@ -43,7 +43,7 @@ func TestAttributesOutOfRange(t *testing.T) {
 		change func(*qp.Attr)
 		want   []string
 	}{
-		{qp.Reset, toInit, initMask, func(a *qp.Attr) { a.PKeyIndex = 1 }, []string{"PKEY_INDEX", "0"}},
+		{qp.Reset, toInit, initMask, func(a *qp.Attr) { a.PKeyIndex = 4 }, []string{"PKEY_INDEX", "0 to 3"}},
 		{qp.Reset, toInit, initMask, func(a *qp.Attr) { a.Port = 0 }, []string{"PORT", "1"}},
 		{qp.Reset, toInit, initMask, func(a *qp.Attr) { a.Port = 2 }, []string{"PORT", "1"}},
 		{qp.Reset, toInit, initMask, func(a *qp.Attr) { a.Access = mem.ZeroBased }, []string{"ACCESS_FLAGS", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC"}},

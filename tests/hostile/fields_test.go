@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/urxe/urxe/ib"
@@ -14,8 +15,9 @@ import (
 func (c *conn) lands(n int, length int) outcome {
 	w := wc(uint64(n+1), qp.WCRecv, qp.Success)
 	w.ByteLen, w.SrcQP = uint32(length), peerQPN
-	return outcome{Verdict: wire.Accepted, State: qp.RTS, WC: []qp.Completion{w},
-		Sent: []reply{answer(wire.RCAck, firstRQ+uint32(n), 0x1f, ib.MSN(n+1))}}
+	ack := answer(wire.RCAck, firstRQ+uint32(n), 0x1f, ib.MSN(n+1))
+	ack.PKey = pkeys[c.pkey]
+	return outcome{Verdict: wire.Accepted, State: qp.RTS, WC: []qp.Completion{w}, Sent: []reply{ack}}
 }
 
 // sends is the n-th SEND of the peer, to be changed.
@@ -143,6 +145,7 @@ func TestDamageInEachRegion(t *testing.T) {
 }
 
 func TestTransportVersion(t *testing.T) {
+	conform.Row(t, "5.11/19")
 	r := newRig(t, ib.MTU256)
 	r.victim.enter(qp.RTS)
 	for v := byte(1); v < 16; v++ {
@@ -152,20 +155,27 @@ func TestTransportVersion(t *testing.T) {
 	}
 }
 
-// The table of P_Keys, for the one that the port has: 0xffff.
+// A QP takes the P_Keys that match its own, and no other that the port has.
 func TestPKeys(t *testing.T) {
-	conform.Row(t, "5.7/pkey-ffff-ffff", "5.7/pkey-7fff-ffff", "5.7/pkey-0000-ffff", "5.7/pkey-drop")
-	r := newRig(t, ib.MTU256)
-	r.victim.enter(qp.RTS)
-	n := 0
-	for key := range 1 << 16 {
-		f := r.victim.sends(n)
-		f.pkey = uint16(key)
-		if key == 0xffff || key == 0x7fff {
-			r.welcome("P_Key", n, f.bytes())
-			n++
-		} else if key < 4 || key > 0xfff0 || key&0x0fff == 0x0001 || key&0x7ff0 == 0x7ff0 {
-			r.dropped(fmt.Sprintf("P_Key %#04x", key), wire.DropPKey, f.bytes())
+	conform.Row(t, "5.7/pkey-ffff-ffff", "5.7/pkey-7fff-ffff", "5.7/pkey-0000-ffff", "5.7/pkey-ffff-7fff", "5.7/pkey-7fff-7fff",
+		"5.7/pkey-0000-7fff", "5.7/pkey-ffff-8001", "5.7/pkey-7fff-8001", "5.7/pkey-0000-8001", "5.7/pkey-drop", "5.11/19")
+	for i, taken := range [][]int{{0x7fff, 0xffff}, {0xffff}, {0x0001, 0x8001}, {0x8002}} {
+		r := newRig(t, ib.MTU256)
+		r.victim.pkey = uint16(i)
+		r.victim.enter(qp.RTS)
+		n := 0
+		for key := range 1 << 16 {
+			f := r.victim.sends(n)
+			f.pkey = uint16(key)
+			if slices.Contains(taken, key) {
+				r.welcome("P_Key", n, f.bytes())
+				n++
+			} else if key < 4 || key > 0xfff0 || key&0x0fff == 0x0001 || key&0x7ff0 == 0x7ff0 {
+				r.dropped(fmt.Sprintf("P_Key %#04x at a QP of index %d", key, i), wire.DropPKey, f.bytes())
+			}
+		}
+		if n != len(taken) {
+			t.Errorf("index %d: %d keys were taken, want %#x", i, n, taken)
 		}
 	}
 }

@@ -57,7 +57,8 @@ type conn struct {
 	mr, rdMR *mem.MR
 	fast     *mem.FastMR // what SENDs with invalidate may invalidate
 	pd       *mem.PD
-	peer     byte // address
+	peer     byte   // address
+	pkey     uint16 // index
 }
 
 // Offsets in conn.mem: what is behind guardAt belongs to no region.
@@ -71,6 +72,9 @@ const (
 	peerQPN                 = 0x333
 	firstRQ, firstSQ        = 0xfffffe, 0xffffff // soon they wrap
 )
+
+// pkeys is the port's P_Key table.
+var pkeys = ib.PKeyTable{0xffff, 0x7fff, 0x8001, 0x0002}
 
 type sendRing struct {
 	wqes           []*qp.SendWQE
@@ -125,7 +129,8 @@ func newRigOf(t testing.TB, typ qp.Type, mtu ib.MTU, more ...*link) *rig {
 	}
 	var err error
 	r.port, err = rocev2.NewPort(rocev2.Config{Name: "victim", Links: links, Manual: true,
-		Net: &rocev2.FixedNet{Addresses: []ib.GID{gid4(ownAddress), gid6(ownAddress)}, LinkMTU: 9000}})
+		PKeys: pkeys,
+		Net:   &rocev2.FixedNet{Addresses: []ib.GID{gid4(ownAddress), gid6(ownAddress)}, LinkMTU: 9000}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +207,7 @@ func (c *conn) attrs() (toInit, toRTR, toRTS qp.Attr) {
 	if c.rig.v6 == 1 {
 		av.DGID = gid6(c.peer)
 	}
-	return qp.Attr{State: qp.Init, Port: 1, Access: access, QKey: victimKey},
+	return qp.Attr{State: qp.Init, Port: 1, PKeyIndex: c.pkey, Access: access, QKey: victimKey},
 		qp.Attr{State: qp.RTR, AV: av, PathMTU: c.rig.mtu, DestQPN: peerQPN, RQPSN: firstRQ, MaxDestRdAtomic: 2, MinRNRTimer: 1},
 		qp.Attr{State: qp.RTS, Timeout: 14, RetryCnt: 1, RNRRetry: 1, SQPSN: firstSQ, MaxRdAtomic: 4}
 }

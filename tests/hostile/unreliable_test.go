@@ -7,6 +7,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // transports are the top bits of the opcodes that a type of QP takes.
@@ -85,6 +86,7 @@ func (x *cell) grh(m []byte) {
 
 // Datagrams that any Q_Key but the QP's leads nowhere, whichever bits differ.
 func TestQKeys(t *testing.T) {
+	conform.Row(t, "5.11/19")
 	r := newRigOf(t, qp.UD, ib.MTU256)
 	for bit := range 32 {
 		r.play(qp.RTS, idle)

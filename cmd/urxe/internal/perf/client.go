@@ -65,7 +65,7 @@ type client struct {
 func (c *client) round(ctx context.Context, size int) (r Result, err error) {
 	t := c.o.Test
 	t.Size = size
-	side, err := t.side(c.dev)
+	side, err := t.side(c.dev, c.o.PKeyIndex)
 	if err != nil {
 		return r, err
 	}

@@ -17,13 +17,14 @@ import (
 
 // Options are those of client and server; the server uses Port and GID only, the client tells it the rest.
 type Options struct {
-	Host     string // of the server; empty: be the server
-	Port     int    // TCP
-	GID      int    // index of the local GID; negative: one that fits the peer's
-	Test     Test
-	Sizes    []int
-	Progress func(size int, b bench.Bandwidth)
-	Each     func(Result) // is told each result as it comes
+	PKeyIndex uint16 // of the QPs
+	Host      string // of the server; empty: be the server
+	Port      int    // TCP
+	GID       int    // index of the local GID; negative: one that fits the peer's
+	Test      Test
+	Sizes     []int
+	Progress  func(size int, b bench.Bandwidth)
+	Each      func(Result) // is told each result as it comes
 }
 
 // Test is what is run, as the client tells the server.
@@ -109,9 +110,10 @@ func (t *Test) job() bench.Job {
 }
 
 // side makes this machine's side of a round.
-func (t *Test) side(d *verbs.Device) (*rig.Side, error) {
+func (t *Test) side(d *verbs.Device, pkeyIndex uint16) (*rig.Side, error) {
 	return rig.NewSide(d, rig.Config{
-		Size: bench.BufferFor(t.Size), QPs: t.QPs, Depth: max(t.Depth, 16), Events: t.Events && t.Mode == Bandwidth,
+		PKeyIndex: pkeyIndex,
+		Size:      bench.BufferFor(t.Size), QPs: t.QPs, Depth: max(t.Depth, 16), Events: t.Events && t.Mode == Bandwidth,
 	})
 }
 

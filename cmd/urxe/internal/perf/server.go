@@ -70,7 +70,7 @@ func (s *server) round(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	side, err := m.Test.side(s.dev)
+	side, err := m.Test.side(s.dev, s.o.PKeyIndex)
 	if err != nil {
 		return err
 	}

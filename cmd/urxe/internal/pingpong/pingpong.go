@@ -18,18 +18,19 @@ import (
 
 // Options are those of ibv_*_pingpong.
 type Options struct {
-	Type    verbs.QPType // RC, UC or UD
-	Host    string       // of the server; empty: be the server
-	Port    int          // TCP
-	IBPort  int
-	Size    int    // bytes of a message
-	MTU     ib.MTU // of the path; not of UD
-	RxDepth int    // receives to post at a time
-	Iters   int
-	SL      uint8
-	Events  bool // sleep on completions
-	GID     int  // index of the local GID; negative: one that fits the peer's
-	Check   bool // validate the received buffer
+	Type      verbs.QPType // RC, UC or UD
+	PKeyIndex uint16       // of the QPs
+	Host      string       // of the server; empty: be the server
+	Port      int          // TCP
+	IBPort    int
+	Size      int    // bytes of a message
+	MTU       ib.MTU // of the path; not of UD
+	RxDepth   int    // receives to post at a time
+	Iters     int
+	SL        uint8
+	Events    bool // sleep on completions
+	GID       int  // index of the local GID; negative: one that fits the peer's
+	Check     bool // validate the received buffer
 }
 
 // Run plays one game and writes its result to out.
@@ -114,7 +115,7 @@ func (g *game) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := g.qp.ToInit(verbs.ConnectOptions{QKey: qkey}); err != nil {
+	if err := g.qp.ToInit(verbs.ConnectOptions{QKey: qkey, PKeyIndex: g.o.PKeyIndex}); err != nil {
 		return err
 	}
 	g.send = verbs.SendWR{ID: sendWR, Opcode: verbs.OpSend, Flags: verbs.Signaled, SGEs: []verbs.SGE{g.mr.SGE(g.at, g.o.Size)}}

@@ -15,14 +15,14 @@ import (
 )
 
 // Open opens a network interface as a device; without a name, the first one that is up and has an address.
-func Open(name string) (*verbs.Device, error) {
+func Open(name string, o verbs.Options) (*verbs.Device, error) {
 	if name == "" {
 		var err error
 		if name, err = first(); err != nil {
 			return nil, err
 		}
 	}
-	return verbs.Open(name, verbs.Options{})
+	return verbs.Open(name, o)
 }
 
 func first() (string, error) {

@@ -14,6 +14,8 @@ type Config struct {
 	Depth  int  // work requests of each queue
 	Inline int  // bytes of inline data
 	Events bool // with a completion channel
+
+	PKeyIndex uint16 // of the QPs
 }
 
 // Side is one side of a test: connected QPs that share a CQ and a registered buffer.
@@ -88,7 +90,7 @@ func (s *Side) addQP(c Config) error {
 		return err
 	}
 	s.QPs = append(s.QPs, q)
-	return q.ToInit(verbs.ConnectOptions{Access: allRights &^ verbs.LocalWrite})
+	return q.ToInit(verbs.ConnectOptions{PKeyIndex: c.PKeyIndex, Access: allRights &^ verbs.LocalWrite})
 }
 
 // Address is what the other side has to know of this one.
