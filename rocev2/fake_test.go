@@ -37,6 +37,9 @@ func (f *fakeCore) Modify(a *qp.Attr, mask qp.AttrMask, _ clock.Time) error {
 	return nil
 }
 
+func (f *fakeCore) Touch() uint64            { return 0 }
+func (f *fakeCore) Posted()                  {}
+func (f *fakeCore) TouchRequests() uint64    { return 0 }
 func (f *fakeCore) Query() qp.Attr           { return f.attr }
 func (f *fakeCore) SetPath(t *wire.Template) { f.path = t }
 func (f *fakeCore) FrameRoom() int           { return 256 }

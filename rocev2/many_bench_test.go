@@ -82,6 +82,20 @@ func (c *manyQPs) run(t testing.TB, n, active, depth int) {
 	}
 }
 
+// Whether a port's QPs are touched ahead or not, each gets what is its own.
+func TestManyQPs(t *testing.T) {
+	for _, n := range []int{fewQPs, fewQPs + 1, 3 * burst} {
+		c := newMany(t, n)
+		c.run(t, 10*n, n, 1)
+		c.run(t, 10*n, n, 5)
+		for i := range c.rings {
+			if r := &c.rings[i]; r.retired != r.posted {
+				t.Errorf("%d QPs: number %d had %d work requests, and %d are done", n, i, r.posted, r.retired)
+			}
+		}
+	}
+}
+
 // perPacket returns the nanoseconds that a packet costs, acknowledgements counted.
 func (c *manyQPs) perPacket(t testing.TB, active, depth int) float64 {
 	sent := func() uint64 { return c.x.Workers()[0].traffic.sentPkts + c.y.Workers()[0].traffic.sentPkts }

@@ -30,6 +30,9 @@ type machine interface {
 	Deadline() clock.Time
 	Expire(now clock.Time)
 	Release()
+	Posted()
+	Touch() uint64
+	TouchRequests() uint64
 }
 
 // QPInit is what a QP is created with.
@@ -56,26 +59,27 @@ type QP struct {
 	number    ib.QPN
 	transport wire.Transport
 	datagram  bool
-	worker    *Worker
-	onEvent   func(qp.Event)
+	side      uint8       // by which packets leave; of a datagram QP, the next one
+	where     uint8       // idle, isReady or isWaiting
 	dead      atomic.Bool // destroyed
 	rxePeer   atomic.Bool // see rxeFlush
+	rung      atomic.Bool // it is among the doorbells
+	timer     int32       // index in the worker's timers
+	pkey      ib.PKey     // that packets to q must match
+	nextRung  *QP
+	worker    *Worker
 
-	// The worker's, under its token.
+	// The worker's, as are side, where and timer, under its token. What each packet
+	// needs comes first, and fills whole cache lines: see touch.
 	core           machine
+	next, prev     *QP // in the list of where
 	sendCQ, recvCQ *cqBurst
 	template       wire.Template // of packets to the peer of a connection; also says what the peer's look like
-	path           path
-	pkey           ib.PKey // that packets to q must match
-	side           uint8   // by which packets leave; of a datagram QP, the next one
-	where          uint8   // idle, isReady or isWaiting
 	ack            ackWait
 	congestion     congestion
-	next, prev     *QP // in the list of where
-	timer          int // index in the worker's timers
+	path           path
 
-	rung     atomic.Bool // it is among the doorbells
-	nextRung *QP
+	onEvent func(qp.Event)
 }
 
 // errDestroyed is what calls on a destroyed QP return.

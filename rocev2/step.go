@@ -29,6 +29,7 @@ func (w *Worker) step(now clock.Time) (worked bool) {
 		worked = true
 	}
 	w.bells.take(func(q *QP) {
+		q.core.Posted()
 		w.activate(q)
 		worked = true
 	})
@@ -59,6 +60,7 @@ func (w *Worker) receive(from uint8, now clock.Time) bool {
 		return false
 	}
 	w.moved += n
+	w.warmReceived(n)
 	kept := 0
 	for i := range n {
 		f := &w.rx[i]
@@ -180,6 +182,7 @@ func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
 	if s.waiting.n > 0 {
 		w.endWaits(s, now)
 	}
+	w.warmReady(s)
 	s.full = false
 	sent := 0
 	for sent < burst && !s.full && s.ready.head != nil {

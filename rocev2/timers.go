@@ -26,18 +26,18 @@ func (t *timers) grow(n int) { t.heap = slices.Grow(t.heap, max(0, n-len(t.heap)
 func (t *timers) set(q *QP, at clock.Time) {
 	switch {
 	case q.timer == noTimer && at != clock.Never:
-		q.timer = len(t.heap)
+		q.timer = int32(len(t.heap))
 		t.heap = append(t.heap, timer{at, q})
-		t.up(q.timer)
+		t.up(int(q.timer))
 	case q.timer != noTimer && at < t.heap[q.timer].at:
 		t.heap[q.timer].at = at
-		t.up(q.timer)
+		t.up(int(q.timer))
 	}
 }
 
 // remove takes q out.
 func (t *timers) remove(q *QP) {
-	i := q.timer
+	i := int(q.timer)
 	if i == noTimer {
 		return
 	}
@@ -118,5 +118,5 @@ func (t *timers) down(i int) {
 
 func (t *timers) swap(i, k int) {
 	t.heap[i], t.heap[k] = t.heap[k], t.heap[i]
-	t.heap[i].q.timer, t.heap[k].q.timer = i, k
+	t.heap[i].q.timer, t.heap[k].q.timer = int32(i), int32(k)
 }

@@ -70,7 +70,7 @@ func TestTimersAgainstAList(t *testing.T) {
 func checkHeap(t *testing.T, h *timers) {
 	t.Helper()
 	for i, e := range h.heap {
-		if e.q.timer != i {
+		if int(e.q.timer) != i {
 			t.Fatalf("entry %d says that it is at %d", i, e.q.timer)
 		}
 		if i > 0 && h.heap[(i-1)/4].at > e.at {

@@ -60,6 +60,8 @@ type Worker struct {
 	dirty     []*cqBurst
 	in, out   []*handover // by the other worker's index
 	lent      int         // frames in out
+	near      [burst]*QP  // see touch
+	touched   uint64      // what touch added up: nobody wants it, but it has to be computed
 	counters  qp.Counters
 	traffic   traffic
 	drops     [wire.NumVerdicts]uint64

@@ -257,22 +257,23 @@ type Caps struct {
 // Config is what a QP is made of.
 type Config struct {
 	Type     Type // 0: RC
+	SharedRQ bool // RQ is other QPs' too: only what this one has taken is flushed
+	SigAll   bool // every send work request is signalled
+	Rings    bool // the Host calls Posted after work was posted to SQ: an empty SQ isn't looked at again before
 	QPN      ib.QPN
 	PD       *mem.PD
 	Keys     *mem.Table
 	PKeys    ib.PKeyTable // of the port; nil: ib.PKeyDefault alone
 	SQ       SendQueue
-	RQ       RecvQueue
-	SharedRQ bool    // RQ is other QPs' too: only what this one has taken is flushed
+	Counters *Counters // of the device
+	Window   int       // most request packets in flight; 0: DefaultWindow
+	Host     Host
 	RecvPD   *mem.PD // whose keys receives name: an SRQ has a PD of its own (IBA 10.2.9); nil: PD
 	SendCQ   CompletionQueue
 	RecvCQ   CompletionQueue
+	RQ       RecvQueue
 	Caps     Caps
-	SigAll   bool // every send work request is signalled
-	Host     Host
-	Counters *Counters // of the device
-	Trace    Trace     // nil: none
-	Window   int       // most request packets in flight; 0: DefaultWindow
+	Trace    Trace // nil: none
 }
 
 // Trace is told what a QP does and why.

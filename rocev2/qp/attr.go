@@ -44,7 +44,6 @@ type Attr struct {
 	SQPSN           ib.PSN // the first PSN that is sent
 	Access          mem.Access
 	QKey            ib.QKey // of datagram QPs
-	AV              AV
 	PKeyIndex       uint16
 	Port            uint8
 	MaxRdAtomic     uint8 // READs and atomics that this side may have outstanding
@@ -55,7 +54,8 @@ type Attr struct {
 	RNRRetry        uint8 // 0 to 6; 7 retries for ever
 	SQDAsyncNotify  bool  // with a transition to SQD: raise EventSQDrained
 	SQDraining      bool  // Query only
-	Caps            Caps  // Query only
+	AV              AV
+	Caps            Caps // Query only
 }
 
 // AttrMask names attributes, numbered as ibv_qp_attr_mask.

@@ -22,25 +22,26 @@ const SharedHeld = 128
 const DefaultWindow = 128
 
 // QP is one queue pair. Its home worker calls all methods, one at a time.
+// What each packet needs stands together, here and in its parts: see touch.go.
 type QP struct {
-	cfg     Config
-	svc     *service
-	attr    Attr
-	state   State
-	mtu     int            // bytes of the path MTU; of a datagram QP, of the longest packet
-	linkMTU ib.MTU         // see SetMTU
-	path    *wire.Template // of a connected QP
-	req     requester
-	resp    responder
+	svc   *service
+	state State
 	// dying is set by Handle when it has met an error that Commit will turn
 	// into ERR: what arrives in between no longer counts.
 	dying    bool
 	holdAcks bool // see HoldAcks
 	// respond says whose turn it is in Plan when both sides have a packet.
 	respond bool
-	pace    clock.Time // see Pace
-	cnpOwed bool       // see Congested
+	cnpOwed bool           // see Congested
+	linkMTU ib.MTU         // see SetMTU
+	mtu     int            // bytes of the path MTU; of a datagram QP, of the longest packet
+	path    *wire.Template // of a connected QP
+	pace    clock.Time     // see Pace
 	posted  PostedQueue
+	cfg     Config
+	req     requester
+	resp    responder
+	attr    Attr
 }
 
 // New makes a QP in RESET. Its type must be valid.

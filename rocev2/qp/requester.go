@@ -19,14 +19,24 @@ import (
 // acknowledged; nxt is sent next; high has never been sent. Going back to send
 // again is setting nxt to una.
 type requester struct {
-	base                      ib.PSN
 	committed, una, nxt, high uint64
+	base                      ib.PSN
 
 	// ring holds the requests taken from the send queue, by index. Those below
 	// oldest are complete; acking holds una, cur holds nxt, and tail is the
 	// index of the one taken next.
-	ring                      []request
 	oldest, acking, cur, tail uint32
+	ring                      []request
+
+	failIndex  uint32   // the request that failed before it was sent …
+	failStatus WCStatus // … and why; Success means that none did
+	drained    bool     // EventSQDrained was raised, or isn't wanted
+	dry        bool     // the send queue was empty, and Posted wasn't called since
+	retries    uint8    // left
+	rnrRetries uint8    // left
+
+	ackDeadline clock.Time // local ACK timeout; of UC and UD, the end of patience with an unknown next hop
+	rnrUntil    clock.Time // no request is sent before
 
 	flight    int // request packets sent since una, at least
 	sinceAck  int // packets sent since the last that asked for an acknowledgement
@@ -37,19 +47,11 @@ type requester struct {
 	scan   uint32
 	parked int // datagrams
 
-	ackDeadline clock.Time // local ACK timeout; of UC and UD, the end of patience with an unknown next hop
-	rnrUntil    clock.Time // no request is sent before
-	retries     uint8      // left
-	rnrRetries  uint8      // left
 	// nakAt is the una for which the present retry was begun: another NAK for
 	// the same packet begins no other.
 	nakAt uint64
 
 	credits credits
-
-	failIndex  uint32   // the request that failed before it was sent …
-	failStatus WCStatus // … and why; Success means that none did
-	drained    bool     // EventSQDrained was raised, or isn't wanted
 }
 
 // request is a send work request under way.
@@ -103,8 +105,12 @@ func (q *QP) take() bool {
 	if int(r.tail-r.oldest) == len(r.ring) {
 		return false
 	}
+	if r.dry {
+		return false
+	}
 	w := q.cfg.SQ.Next()
 	if w == nil {
+		r.dry = q.cfg.Rings
 		return false
 	}
 	t := r.at(r.tail)
@@ -121,6 +127,9 @@ func (q *QP) take() bool {
 	r.tail++
 	return true
 }
+
+// Posted says that there may be something in the send queue: see Config.Rings.
+func (q *QP) Posted() { q.req.dry = false }
 
 // length returns the bytes of the message: what the list adds up to.
 func (w *SendWQE) length() (n uint64) {

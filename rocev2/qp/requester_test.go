@@ -549,3 +549,25 @@ func TestPSNArithmetic(t *testing.T) {
 		}
 	}
 }
+
+// With Rings, a send queue that was found empty is looked at when the host says so.
+func TestEmptySendQueueWaitsForTheBell(t *testing.T) {
+	tq := newQP(t, nil)
+	tq.cfg.Rings = true
+	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled})
+	tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(0), AckReq: true}, nil)
+	tq.wantQuiet()
+	tq.send(SendWQE{ID: 2, Opcode: WRSend, Flags: Signaled})
+	tq.wantQuiet()
+	tq.Posted()
+	tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(1), AckReq: true}, nil)
+	tq.wantQuiet()
+	if err := tq.Modify(&Attr{State: Err}, AttrState, tq.now); err != nil {
+		t.Fatal(err)
+	}
+	tq.send(SendWQE{ID: 3, Opcode: WRSend, Flags: Signaled})
+	tq.wantWC(Completion{ID: 1, Status: WRFlushErr}, Completion{ID: 2, Status: WRFlushErr})
+	tq.Posted()
+	tq.wantQuiet()
+	tq.wantWC(Completion{ID: 3, Status: WRFlushErr})
+}

@@ -18,6 +18,21 @@ type responder struct {
 	cpsn ib.PSN // below it all is done: what an ACK acknowledges is the one before
 	msn  ib.MSN
 
+	ackOwed bool
+	lost    bool          // UC: what comes is of a message that was given up
+	nak     wire.Syndrome // owed; 0: none
+	nakSent bool          // for the present epsn: said once (9.7.5.1.3)
+	nakPSN  ib.PSN
+	refused bool // a request, which ended the connection
+	closing bool // in ERR: the NAK that says why, and what comes before it, is still owed
+	heard   bool // a packet came: COMM_EST
+	last    bool // LAST_WQE_REACHED was told
+	// reading counts the READs and atomics accepted and not yet answered,
+	// replays the answers owed again.
+	reading, replays int
+	// owed are the READ and atomic responses to be sent, in order.
+	owed ring[response]
+
 	msg message // the message in progress
 
 	// taken holds the receives taken, by index. Those from head on are not
@@ -27,24 +42,9 @@ type responder struct {
 	recvStatus       WCStatus // with a noteReject that ends a receive
 	// headers has room for the IPv4 header of the datagram in each of taken.
 	headers [][wire.IPv4Len]byte
-	lost    bool // UC: what comes is of a message that was given up
 
 	// saved are the READs and atomics that can be answered again, oldest first.
 	saved ring[savedRequest]
-	// owed are the READ and atomic responses to be sent, in order.
-	owed ring[response]
-	// reading counts the READs and atomics accepted and not yet answered,
-	// replays the answers owed again.
-	reading, replays int
-
-	ackOwed bool
-	nak     wire.Syndrome // owed; 0: none
-	nakPSN  ib.PSN
-	nakSent bool // for the present epsn: said once (9.7.5.1.3)
-	refused bool // a request, which ended the connection
-	closing bool // in ERR: the NAK that says why, and what comes before it, is still owed
-	heard   bool // a packet came: COMM_EST
-	last    bool // LAST_WQE_REACHED was told
 }
 
 // receive is one that was taken.

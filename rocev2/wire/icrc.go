@@ -129,18 +129,24 @@ func headersCRC(b []byte, v6 bool) uint32 {
 }
 
 // lastIPv4 remembers the masked words of the last IPv4 and UDP headers and the
-// register after them: most packets of a burst are of one flow and one length.
+// registers after them: most packets of a burst are of one flow, or from one
+// host, and of one length.
 type lastIPv4 struct {
 	w0, w1, w3 uint64
-	w2, reg    uint32
+	w2         uint32
+	ip, reg    uint32 // after w0 to w2, and after all
 }
 
 func ipv4CRC(h *[IPv4Len + UDPLen]byte, last *lastIPv4) uint32 {
 	w0, w1 := le.Uint64(h[:])|maskIPv4, le.Uint64(h[8:])|maskIPv4b
 	w2, w3 := le.Uint32(h[16:]), le.Uint64(h[IPv4Len:])|maskUDP
-	if w0 != last.w0 || w1 != last.w1 || w2 != last.w2 || w3 != last.w3 {
-		reg := hash8(hash4(hash8(hash8(icrcStart, w0), w1), w2), w3)
-		*last = lastIPv4{w0, w1, w3, w2, reg}
+	same := w0 == last.w0 && w1 == last.w1 && w2 == last.w2
+	if !same {
+		last.w0, last.w1, last.w2 = w0, w1, w2
+		last.ip = hash4(hash8(hash8(icrcStart, w0), w1), w2)
+	}
+	if !same || w3 != last.w3 {
+		last.w3, last.reg = w3, hash8(last.ip, w3)
 	}
 	return last.reg
 }
