@@ -48,7 +48,7 @@ func raw(f *Flow, udp []byte) []byte {
 	frame := append(bytes.Clone(t.hdr[:t.bth]), udp...)
 	t.putLengths(frame, len(frame))
 	if len(udp) >= ICRCLen {
-		seal(frame, t.ip)
+		seal(frame, int(t.ip))
 	}
 	return frame
 }
@@ -136,7 +136,7 @@ func TestTruncated(t *testing.T) {
 			tmpl.Set(&flow)
 			for n := range frame {
 				want := DropTruncated
-				if n < tmpl.bth {
+				if n < int(tmpl.bth) {
 					want = DropNotRoCE // its port isn't there
 				}
 				var p Packet
@@ -155,7 +155,7 @@ func TestLengthsDisagree(t *testing.T) {
 		var tmpl Template
 		tmpl.Set(&flow)
 		frame := build(&flow, &Header{Opcode: RCSendOnly}, []byte("12345678"), filled(0xa5, 200, 0))
-		right := len(frame) - tmpl.bth + UDPLen
+		right := len(frame) - int(tmpl.bth) + UDPLen
 		for udp := range 100 {
 			for ip := range 100 {
 				b := bytes.Clone(frame)
@@ -297,7 +297,7 @@ func TestBitFlips(t *testing.T) {
 		frame := build(&flow, &Header{Opcode: RCWriteOnlyImm, AckReq: true, MigReq: true}, []byte("12345"), filled(0, 200, 0))
 		var tmpl Template
 		tmpl.Set(&flow)
-		mask := maskedBits(frame, tmpl.ip)
+		mask := maskedBits(frame, int(tmpl.ip))
 		for i := range frame {
 			for bit := byte(1); bit != 0; bit <<= 1 {
 				b := bytes.Clone(frame)
@@ -308,7 +308,7 @@ func TestBitFlips(t *testing.T) {
 				if free := i < 12 || inTag || mask[i]&bit != 0; free != (got == Accepted) {
 					t.Errorf("%s: bit %02x of byte %d: %v", name, bit, i, got)
 				}
-				if i >= tmpl.bth+BTHLen && got != DropICRC {
+				if i >= int(tmpl.bth)+BTHLen && got != DropICRC {
 					t.Errorf("%s: bit %02x of byte %d, behind the BTH: %v", name, bit, i, got)
 				}
 			}
