@@ -128,7 +128,7 @@ func (c *Config) checkPKeys() error {
 		c.PKeys = ib.PKeyTable{ib.PKeyDefault}
 	}
 	if len(c.PKeys) > MaxPKeys {
-		return fmt.Errorf("a P_Key table of %d entries: the most is %d", len(c.PKeys), MaxPKeys)
+		return fmt.Errorf("a P_Key table of %d entries: the most is %d (MaxPKeys)", len(c.PKeys), MaxPKeys)
 	}
 	return c.PKeys.Check()
 }

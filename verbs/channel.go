@@ -23,7 +23,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := &CompChannel{dev: d, cqs: set[*CQ]{}, ready: make(chan struct{}, 1)}
-	if err := add(d, d.channels, c, limits.MaxCQ, "completion channel"); err != nil {
+	if err := add(d, d.channels, c, limits.MaxCompChannel, "CompChannel"); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"maps"
 	"math/bits"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ type CQ struct {
 	dev     *Device
 	channel *CompChannel             // nil: none
 	pollers atomic.Pointer[[]poller] // of the QPs that complete here
+	polled  map[poller]int           // those, and of how many queues; under dev.mu
 	ready   atomic.Int64             // completions that can be polled
 
 	mu         sync.Mutex // the one lock of the data path: once a burst, once a poll
@@ -42,11 +44,11 @@ const (
 func (d *Device) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 	switch {
 	case depth < 1 || depth > limits.MaxCQE:
-		return nil, d.errorf("create CQ: %w: depth %d (allowed: 1 to %d)", ErrInvalid, depth, limits.MaxCQE)
+		return nil, d.errorf("create CQ: %w: depth %d (allowed: 1 to %d, MaxCQE)", ErrInvalid, depth, limits.MaxCQE)
 	case channel != nil && channel.dev != d:
 		return nil, d.errorf("create CQ: %w: the completion channel is of device %s", ErrInvalid, channel.dev.name)
 	}
-	c := &CQ{dev: d, channel: channel, depth: depth, qps: map[ib.QPN]*QP{}}
+	c := &CQ{dev: d, channel: channel, depth: depth, qps: map[ib.QPN]*QP{}, polled: map[poller]int{}}
 	c.ring = newCompletionRing(depth)
 	c.pollers.Store(&[]poller{})
 	d.mu.Lock()
@@ -80,7 +82,7 @@ func (c *CQ) Depth() int {
 func (c *CQ) Resize(depth int) error {
 	d := c.dev
 	if depth < 1 || depth > limits.MaxCQE {
-		return d.errorf("resize CQ: %w: depth %d (allowed: 1 to %d)", ErrInvalid, depth, limits.MaxCQE)
+		return d.errorf("resize CQ: %w: depth %d (allowed: 1 to %d, MaxCQE)", ErrInvalid, depth, limits.MaxCQE)
 	}
 	ring := newCompletionRing(depth)
 	d.mu.Lock()
@@ -230,7 +232,9 @@ func (c *CQ) attach(q *QP) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.qps[q.num] = q
-	c.listPollers()
+	if c.polled[q.poller]++; c.polled[q.poller] == 1 {
+		c.listPollers()
+	}
 }
 
 // detach undoes attach. Under dev.mu.
@@ -238,17 +242,15 @@ func (c *CQ) detach(q *QP) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.qps, q.num)
-	c.listPollers()
+	if c.polled[q.poller]--; c.polled[q.poller] == 0 {
+		delete(c.polled, q.poller)
+		c.listPollers()
+	}
 }
 
 // listPollers makes the list of workers that Poll runs.
 func (c *CQ) listPollers() {
-	list := []poller{}
-	for _, q := range c.qps {
-		if !slices.Contains(list, q.poller) {
-			list = append(list, q.poller)
-		}
-	}
+	list := slices.Collect(maps.Keys(c.polled))
 	c.pollers.Store(&list)
 }
 

@@ -70,7 +70,8 @@ func newDevice(e engine, o Options) *Device {
 // Name returns the name of the device.
 func (d *Device) Name() string { return d.name }
 
-// DeviceAttr are the attributes of a device, as ibv_device_attr has them. The limits are the ones that are kept.
+// DeviceAttr are the attributes of a device, as ibv_device_attr has them. The limits are the ones that are kept: so many
+// can be had, as far as there is memory for them, and one more is an error that names the limit.
 type DeviceAttr struct {
 	Name            string
 	NodeGUID        ib.GUID
@@ -78,8 +79,10 @@ type DeviceAttr struct {
 	MaxQP           int
 	MaxQPWR         int // work requests of a queue
 	MaxSGE          int // elements of a work request
+	MaxSGERd        int // the same of a READ
 	MaxInline       int // bytes of inline data
 	MaxCQ           int
+	MaxCompChannel  int // completion channels; ibv_device_attr has no limit
 	MaxCQE          int // completions of a CQ
 	MaxSRQ          int
 	MaxSRQWR        int // work requests of an SRQ
@@ -91,6 +94,7 @@ type DeviceAttr struct {
 	MaxAH           int
 	MaxPKeys        int // entries of a P_Key table
 	MaxQPRdAtom     int // READs and atomics that a peer may have outstanding at a QP
+	MaxResRdAtom    int // the same of all QPs
 	MaxQPInitRdAtom int // READs and atomics that a QP may have outstanding at its peer
 	AtomicCap       AtomicCap
 	PhysPortCnt     int
@@ -109,9 +113,9 @@ const (
 
 // limits of every device.
 var limits = DeviceAttr{
-	MaxMRSize: 1 << 46, MaxQP: 1 << 16, MaxQPWR: 1 << 15, MaxSGE: 32, MaxInline: 4096, MaxCQ: 1 << 16, MaxCQE: 1 << 22,
-	MaxMR: 1 << 19, MaxPD: 1 << 16, MaxAH: 1 << 16, MaxQPRdAtom: 128, MaxQPInitRdAtom: 128, AtomicCap: AtomicGlob, PhysPortCnt: 1,
-	LocalCAAckDelay: 15, MaxMW: 1 << 19, MaxFastRegPages: mem.MaxPages, MaxPKeys: rocev2.MaxPKeys,
+	MaxMRSize: 1 << 46, MaxQP: 1 << 16, MaxQPWR: 1 << 15, MaxSGE: 32, MaxSGERd: 32, MaxInline: 4096, MaxCQ: 1 << 16, MaxCQE: 1 << 22,
+	MaxMR: 1 << 19, MaxPD: 1 << 16, MaxAH: 1 << 16, MaxQPRdAtom: 128, MaxResRdAtom: 1 << 16 * 128, MaxQPInitRdAtom: 128, AtomicCap: AtomicGlob, PhysPortCnt: 1,
+	LocalCAAckDelay: 15, MaxMW: 1 << 19, MaxCompChannel: 1 << 16, MaxFastRegPages: mem.MaxPages, MaxPKeys: rocev2.MaxPKeys,
 	MaxSRQ: 1 << 16, MaxSRQWR: 1 << 15, MaxSRQSge: 32,
 }
 
@@ -158,13 +162,13 @@ func (d *Device) Close() error {
 
 func keys[T comparable](s set[T]) []T { return slices.Collect(maps.Keys(s)) }
 
-// add enters an object of the device, at most limit of its kind.
+// add enters an object of the device, at most limit of its kind, which Max… of DeviceAttr names.
 func add[T comparable](d *Device, s set[T], x T, limit int, kind string) error {
 	switch {
 	case d.closed:
 		return d.errorf("create %s: %w", kind, ErrClosed)
 	case len(s) >= limit:
-		return d.errorf("create %s: %w: %d of %d exist", kind, ErrLimit, len(s), limit)
+		return d.errorf("create %s: %w: Max%[1]s is %[3]d, and as many exist", kind, ErrLimit, limit)
 	}
 	s[x] = struct{}{}
 	return nil

@@ -93,7 +93,7 @@ func (d *Device) wrap(err error) error {
 // enter makes r what m is registered as, once register has registered it.
 func (m *MR) enter(r *region, register func(*region) error) error {
 	if uint64(len(r.buf)) > limits.MaxMRSize {
-		return fmt.Errorf("register MR: %w: %d bytes of %d", ErrLimit, len(r.buf), limits.MaxMRSize)
+		return fmt.Errorf("register MR: %w: %d bytes, and MaxMRSize is %d", ErrLimit, len(r.buf), limits.MaxMRSize)
 	}
 	if err := register(r); err != nil {
 		return err

@@ -69,7 +69,7 @@ func describe(i *net.Interface) (DeviceInfo, error) {
 	defer n.Close()
 	d := DeviceInfo{
 		Name: i.Name, NodeGUID: ib.GUIDFromMAC(i.HardwareAddr), MTU: n.MTU(), GIDs: n.GIDs(),
-		Port: portAttr(ib.PortDown, ib.MTUForLink(n.MTU()), len(n.GIDs())),
+		Port: portAttr(ib.PortDown, ib.MTUForLink(n.MTU())),
 	}
 	if n.Up() {
 		d.Port.State = ib.PortActive

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/netif"
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/wire"
 )
@@ -16,7 +17,7 @@ type PortAttr struct {
 	State       ib.PortState
 	MaxMTU      ib.MTU // of any device of this kind
 	ActiveMTU   ib.MTU // the greatest path MTU that the interface's MTU has room for; 0: not even 256
-	GIDTableLen int
+	GIDTableLen int    // indices from 0 on; one without a GID may get one
 	PKeyTable   ib.PKeyTable
 	MaxMsgSize  uint64 // bytes of a message
 	BadPKeys    uint64 // packets that came with a P_Key of another partition than their QP's
@@ -26,7 +27,7 @@ type PortAttr struct {
 
 // QueryPort returns the attributes of the port.
 func (d *Device) QueryPort() PortAttr {
-	a := portAttr(d.engine.State(), d.engine.ActiveMTU(), len(d.engine.GIDs()))
+	a := portAttr(d.engine.State(), d.engine.ActiveMTU())
 	a.PKeyTable = slices.Clone(d.engine.PKeys())
 	drops := d.engine.Drops()
 	a.BadPKeys, a.QKeyViols = drops[wire.DropPKey], drops[wire.DropQKey]
@@ -34,9 +35,9 @@ func (d *Device) QueryPort() PortAttr {
 }
 
 // portAttr are the attributes of a port with the default options.
-func portAttr(s ib.PortState, active ib.MTU, gids int) PortAttr {
+func portAttr(s ib.PortState, active ib.MTU) PortAttr {
 	return PortAttr{
-		State: s, MaxMTU: ib.MTU4096, ActiveMTU: active, GIDTableLen: gids,
+		State: s, MaxMTU: ib.MTU4096, ActiveMTU: active, GIDTableLen: netif.MaxGIDs,
 		PKeyTable: ib.PKeyTable{ib.PKeyDefault}, MaxMsgSize: maxMessage, LinkLayer: "Ethernet",
 	}
 }
@@ -50,7 +51,7 @@ func (d *Device) QueryPKey(index int) (ib.PKey, error) {
 	return t[index], nil
 }
 
-// GIDs returns the GID table. An index always means the same address; an address that was removed leaves a zero GID.
+// GIDs returns the GID table up to the last index that was used. An index always means the same address; an address that was removed leaves a zero GID.
 func (d *Device) GIDs() []ib.GID { return slices.Clone(d.engine.GIDs()) }
 
 // QueryGID returns the GID at an index of the table.

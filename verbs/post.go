@@ -295,5 +295,5 @@ func isWord(op Opcode) bool { return isAtomic(op) || op == OpAtomicWrite }
 func isAtomic(op Opcode) bool { return op == OpCompareSwap || op == OpFetchAdd }
 
 func errTooLong(n int64) error {
-	return fmt.Errorf("%w: a message of %d bytes: the most is %d (2^31)", ErrInvalid, n, int64(maxMessage))
+	return fmt.Errorf("%w: a message of %d bytes: the most is %d (2^31, MaxMsgSize)", ErrInvalid, n, int64(maxMessage))
 }

@@ -141,15 +141,17 @@ func checkInit(d *Device, i *QPInitAttr) error {
 		return d.errorf("create QP: %w: the SRQ is of device %s", ErrInvalid, i.SRQ.dev.name)
 	}
 	for _, l := range []struct {
-		name     string
-		n, limit int
+		name  string
+		n     int
+		limit string
+		most  int
 	}{
-		{"MaxSendWR", i.Caps.MaxSendWR, limits.MaxQPWR}, {"MaxRecvWR", i.Caps.MaxRecvWR, limits.MaxQPWR},
-		{"MaxSendSGE", i.Caps.MaxSendSGE, limits.MaxSGE}, {"MaxRecvSGE", i.Caps.MaxRecvSGE, limits.MaxSGE},
-		{"MaxInline", i.Caps.MaxInline, limits.MaxInline},
+		{"MaxSendWR", i.Caps.MaxSendWR, "MaxQPWR", limits.MaxQPWR}, {"MaxRecvWR", i.Caps.MaxRecvWR, "MaxQPWR", limits.MaxQPWR},
+		{"MaxSendSGE", i.Caps.MaxSendSGE, "MaxSGE", limits.MaxSGE}, {"MaxRecvSGE", i.Caps.MaxRecvSGE, "MaxSGE", limits.MaxSGE},
+		{"MaxInline", i.Caps.MaxInline, "MaxInline", limits.MaxInline},
 	} {
-		if l.n < 0 || l.n > l.limit {
-			return d.errorf("create QP: %w: %s %d (allowed: 0 to %d)", ErrInvalid, l.name, l.n, l.limit)
+		if l.n < 0 || l.n > l.most {
+			return d.errorf("create QP: %w: %s %d (allowed: 0 to %d, %s of the device)", ErrInvalid, l.name, l.n, l.most, l.limit)
 		}
 	}
 	return nil

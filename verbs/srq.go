@@ -47,9 +47,9 @@ func (p *PD) CreateSRQ(a SRQAttr) (*SRQ, error) {
 	d := p.dev
 	switch {
 	case a.MaxWR < 1 || a.MaxWR > limits.MaxSRQWR:
-		return nil, d.errorf("create SRQ: %w: MaxWR %d (allowed: 1 to %d)", ErrInvalid, a.MaxWR, limits.MaxSRQWR)
+		return nil, d.errorf("create SRQ: %w: MaxWR %d (allowed: 1 to %d, MaxSRQWR)", ErrInvalid, a.MaxWR, limits.MaxSRQWR)
 	case a.MaxSGE < 0 || a.MaxSGE > limits.MaxSRQSge:
-		return nil, d.errorf("create SRQ: %w: MaxSGE %d (allowed: 0 to %d)", ErrInvalid, a.MaxSGE, limits.MaxSRQSge)
+		return nil, d.errorf("create SRQ: %w: MaxSGE %d (allowed: 0 to %d, MaxSRQSge)", ErrInvalid, a.MaxSGE, limits.MaxSRQSge)
 	case a.Limit < 0 || a.Limit > a.MaxWR:
 		return nil, d.errorf("create SRQ: %w: Limit %d (allowed: 0 to MaxWR, %d)", ErrInvalid, a.Limit, a.MaxWR)
 	}
@@ -104,7 +104,7 @@ func (s *SRQ) Modify(a SRQAttr, mask SRQAttrMask) error {
 		return d.errorf("modify SRQ: %w", ErrClosed)
 	}
 	if mask&AttrSRQMaxWR != 0 && a.MaxWR > limits.MaxSRQWR {
-		return d.errorf("modify SRQ: %w: MaxWR %d (allowed: 1 to %d)", ErrInvalid, a.MaxWR, limits.MaxSRQWR)
+		return d.errorf("modify SRQ: %w: MaxWR %d (allowed: 1 to %d, MaxSRQWR)", ErrInvalid, a.MaxWR, limits.MaxSRQWR)
 	}
 	if err := s.queue.Modify(a, mask); err != nil {
 		return d.errorf("modify SRQ: %w: %w", ErrInvalid, err)

@@ -15,8 +15,9 @@ import (
 	"github.com/urxe/urxe/ib"
 )
 
-// maxGIDs is how many GIDs a table holds: an address vector has 8 bits for the index.
-const maxGIDs = 256
+// MaxGIDs is how many GIDs a table holds: an address vector has 8 bits for the
+// index. Addresses beyond it are not in the table.
+const MaxGIDs = 256
 
 // gidTable gives each address of the interface an index. Index 0 is for the
 // link-local IPv6 address, as in the kernel's table, and empty while there is
@@ -65,7 +66,7 @@ func (t *gidTable) slotOf(g ib.GID) *slot {
 	switch {
 	case g.IsLinkLocal() && t.slots[0].gid.IsZero():
 		return &t.slots[0]
-	case len(t.slots) < maxGIDs:
+	case len(t.slots) < MaxGIDs:
 		t.slots = append(t.slots, slot{gid: g})
 		return &t.slots[len(t.slots)-1]
 	case unused > 0: // of an address that left

@@ -46,11 +46,11 @@ func TestIndicesDoNotMove(t *testing.T) {
 
 func TestFullTableTakesIndicesOfTheGone(t *testing.T) {
 	var table gidTable
-	for i := range maxGIDs + 10 {
+	for i := range MaxGIDs + 10 {
 		table.update([]ib.GID{ib.GIDFromAddr(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))})
 	}
-	if n := len(table.gids()); n != maxGIDs {
-		t.Fatalf("%d GIDs, want %d", n, maxGIDs)
+	if n := len(table.gids()); n != MaxGIDs {
+		t.Fatalf("%d GIDs, want %d", n, MaxGIDs)
 	}
 	present := 0
 	for _, g := range table.gids() {

@@ -22,7 +22,7 @@ const MaxPages = 512
 // AllocMR adds a FastMR of at most maxPages pages; it isn't registered yet.
 func (t *Table) AllocMR(pd *PD, maxPages int) (*FastMR, error) {
 	if maxPages < 1 || maxPages > MaxPages {
-		return nil, fmt.Errorf("allocate memory region: %d pages (allowed: 1 to %d)", maxPages, MaxPages)
+		return nil, fmt.Errorf("allocate memory region: %d pages (allowed: 1 to %d, MaxFastRegPages)", maxPages, MaxPages)
 	}
 	f := &FastMR{slot{kind: fastRegion, pd: pd}, t, maxPages}
 	if err := t.add(&f.slot); err != nil {
