@@ -18,8 +18,9 @@ type AH struct {
 	srcPort uint16 // UDP
 }
 
-// CreateAH makes an address handle. The source GID index must name an address,
-// both GIDs be of one kind, and there must be a route. A destination whose MAC
+// CreateAH makes an address handle, to a port or a multicast group. The source
+// GID index must name an address, both GIDs be of one kind, and there must be a
+// route. A destination whose MAC
 // address isn't known yet is no error: it is asked for, and datagrams wait.
 func (p *Port) CreateAH(av qp.AV) (*AH, error) {
 	if av.HopLimit == 0 {
@@ -29,6 +30,7 @@ func (p *Port) CreateAH(av qp.AV) (*AH, error) {
 		return nil, fmt.Errorf("%s: create AH: %w", p.Name(), err)
 	}
 	a := &AH{port: p, av: av, pair: p.pairOf(&av)}
+	a.Multicast = av.DGID.IsMulticast()
 	h := p.resolve(a.pair)
 	if h.err != nil {
 		return nil, fmt.Errorf("%s: create AH: no way to %v: %w", p.Name(), av.DGID, h.err)

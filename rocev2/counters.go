@@ -10,6 +10,21 @@ type Counters struct {
 	SentPkts, RcvdPkts, SentBytes, RcvdBytes uint64
 	qp.Counters
 	congestionCounters
+	multicastCounters
+}
+
+// multicastCounters count under names like those of IBA 16.1.4.
+type multicastCounters struct {
+	MulticastSent   uint64 // packets to a group
+	MulticastRcvd   uint64 // packets for QP 0xffffff
+	MulticastCopies uint64 // verdicts of those: one for each member of the group, or one if it has none
+}
+
+// add adds o to c.
+func (c *multicastCounters) add(o *multicastCounters) {
+	c.MulticastSent += o.MulticastSent
+	c.MulticastRcvd += o.MulticastRcvd
+	c.MulticastCopies += o.MulticastCopies
 }
 
 // Counters returns the counters of all workers together.
@@ -22,13 +37,15 @@ func (p *Port) Counters() (c Counters) {
 		c.RcvdBytes += w.traffic.rcvdBytes
 		c.Counters.Add(&w.counters)
 		c.congestionCounters.add(&w.traffic.congestionCounters)
+		c.multicastCounters.add(&w.traffic.multicastCounters)
 		w.token.Unlock()
 	}
 	return c
 }
 
 // Drops returns how many received packets met each verdict; those at
-// wire.Accepted were not dropped.
+// wire.Accepted were not dropped. A packet to a multicast group has a verdict for
+// each of its copies.
 func (p *Port) Drops() (d [wire.NumVerdicts]uint64) {
 	for _, w := range p.workers {
 		w.token.Lock()

@@ -44,10 +44,11 @@ func (q *QP) inPartition(k ib.PKey) bool {
 }
 
 // expects reports whether the addresses of p are right: a connection has two
-// (IBA 9.6.1.2.3, Annex A17.4.4.2); a datagram is to an address of the port.
+// (IBA 9.6.1.2.3, Annex A17.4.4.2); a datagram is to an address of the port, or
+// for QP 0xffffff, and then to a group that q is attached to.
 func (q *QP) expects(p *wire.Packet) bool {
 	if q.datagram {
-		return q.worker.port.owns(p.DstGID())
+		return p.DestQP == ib.QPNMulticast || q.worker.port.owns(p.DstGID())
 	}
 	return q.template.Matches(p)
 }

@@ -1,6 +1,7 @@
 package rocev2
 
 import (
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/internal/spsc"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -19,12 +20,59 @@ type handover struct {
 type loan struct {
 	frame RxFrame
 	pkt   wire.Packet
-	side  uint8 // of the lender: where the frame goes back to
+	side  uint8  // of the lender: where the frame goes back to
+	share uint16 // its number in the lender's shares; 0: no other worker has the frame
 }
 
 type returned struct {
 	frame RxFrame
 	side  uint8
+	share uint16
+}
+
+// shares are the frames that a worker has lent to several others at once: such
+// a frame may go when the last of them gave it back.
+type shares struct {
+	list [maxLent + 1]share // by number, from 1
+	free []uint16
+}
+
+type share struct {
+	holders int
+	verdict wire.Verdict // of the copies that are done
+}
+
+func newShares() (s shares) {
+	for i := len(s.list); i > 0; i-- {
+		s.free = append(s.free, uint16(i))
+	}
+	return s
+}
+
+// take returns the number of a share that no one holds. There is one, since each
+// that is in use has a loan.
+func (s *shares) take() uint16 {
+	last := len(s.free) - 1
+	id := s.free[last]
+	s.free = s.free[:last]
+	s.list[id-1] = share{}
+	return id
+}
+
+// isBack takes a frame back from one holder, and reports whether he was the last.
+func (s *shares) isBack(r *returned) bool {
+	if r.share == 0 {
+		return true
+	}
+	x := &s.list[r.share-1]
+	x.holders--
+	x.verdict = either(x.verdict, r.frame.Verdict)
+	if x.holders > 0 {
+		return false
+	}
+	r.frame.Verdict = x.verdict
+	s.free = append(s.free, r.share)
+	return true
 }
 
 const (
@@ -40,14 +88,15 @@ func newHandover(from, to *Worker) *handover {
 	return &handover{from: from, to: to, there: there, back: back}
 }
 
-// lend passes the worker's current packet to its QP's home; false if there is no room.
-func (w *Worker) lend(home *Worker, f *RxFrame, side uint8) bool {
+// lend passes the worker's current packet to its QP's home, by its number if it
+// is lent to others, too; false if there is no room.
+func (w *Worker) lend(home *Worker, f *RxFrame, side uint8, share uint16) bool {
 	h := w.out[home.index]
 	l := h.there.Slot()
 	if l == nil || h.lent == loans || w.lent == maxLent {
 		return false
 	}
-	l.frame, l.pkt, l.side = *f, w.pkt, side
+	l.frame, l.pkt, l.side, l.share = *f, w.pkt, side, share
 	h.there.Push()
 	h.lent++
 	w.lent++
@@ -71,14 +120,9 @@ func (w *Worker) takeLoans(now clock.Time) (worked bool) {
 		}
 		n := 0
 		for l := h.there.Front(); l != nil && n < burst; l = h.there.Front() {
-			l.pkt.Frame = &l.frame.Frame
-			v := wire.DropNoQP // it was destroyed meanwhile
-			if q := w.find(l.pkt.DestQP); q != nil {
-				v = w.deliver(q, &l.pkt, now)
-			}
-			w.judge(&l.frame, v)
+			w.takeLoan(l, now)
 			r := h.back.Slot()
-			r.frame, r.side = l.frame, l.side
+			r.frame, r.side, r.share = l.frame, l.side, l.share
 			h.back.Push()
 			h.there.Pop()
 			n++
@@ -87,10 +131,26 @@ func (w *Worker) takeLoans(now clock.Time) (worked bool) {
 			w.batch.Run() // before the frames may go
 			h.there.Free()
 			h.back.Publish()
+			if h.from.starved.Load() {
+				h.from.nudge()
+			}
 			worked = true
 		}
 	}
 	return worked
+}
+
+func (w *Worker) takeLoan(l *loan, now clock.Time) {
+	l.pkt.Frame = &l.frame.Frame
+	if l.pkt.DestQP == ib.QPNMulticast {
+		l.frame.Verdict = w.copies(&l.pkt, w.port.groups.find(l.pkt.DstGID()).on(w), l.side, now)
+		return
+	}
+	v := wire.DropNoQP // it was destroyed meanwhile
+	if q := w.find(l.pkt.DestQP); q != nil {
+		v = w.deliver(q, &l.pkt, now)
+	}
+	w.judge(&l.frame, v)
 }
 
 // reclaim releases lent frames that came back.
@@ -102,22 +162,25 @@ func (w *Worker) reclaim() {
 	}
 }
 
-// reclaim releases the frames that came back, by way of batch, and returns how many.
+// reclaim takes the loans that came back, releases the frames that no one else
+// has, by way of batch, and returns how many loans there were.
 func (h *handover) reclaim(batch []RxFrame) (n int) {
 	var held int
 	var side uint8
 	for r := h.back.Front(); ; r = h.back.Front() {
 		if held > 0 && (r == nil || r.side != side || held == len(batch)) {
 			h.from.release(h.from.sides[side].link, batch[:held])
-			n += held
 			held = 0
 		}
 		if r == nil {
 			break
 		}
-		batch[held], side = r.frame, r.side
-		held++
+		if h.from.shares.isBack(r) {
+			batch[held], side = r.frame, r.side
+			held++
+		}
 		h.back.Pop()
+		n++
 	}
 	h.back.Free()
 	h.lent -= n
@@ -129,12 +192,32 @@ func (h *handover) dissolve() {
 	var batch [burst]RxFrame
 	h.reclaim(batch[:])
 	for l := h.there.Front(); l != nil; l = h.there.Front() {
-		batch[0] = l.frame
-		batch[0].Verdict = wire.DropHandover
-		h.from.release(h.from.sides[l.side].link, batch[:1])
+		r := returned{l.frame, l.side, l.share}
+		r.frame.Verdict = wire.DropHandover
+		if h.from.shares.isBack(&r) {
+			batch[0] = r.frame
+			h.from.release(h.from.sides[r.side].link, batch[:1])
+		}
 		h.there.Pop()
 	}
 	h.there.Free()
+}
+
+// starve takes note that a frame of the loop was wanted and there was none: it
+// may be lent, and who gives it back wakes this worker.
+func (w *Worker) starve() { w.starved.Store(true) }
+
+// isFed reports whether frames came back since one was missed.
+func (w *Worker) isFed() bool {
+	if !w.starved.Load() {
+		return false
+	}
+	for _, h := range w.out {
+		if h != nil && !h.back.Empty() {
+			return true
+		}
+	}
+	return false
 }
 
 // hasLoans reports whether other workers wait for this one.

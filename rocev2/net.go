@@ -18,11 +18,16 @@ type Net interface {
 	// Resolve gives the flow (MACs, VLAN, addresses) from sgid to dgid, or
 	// false while the next hop isn't known; it has then been asked for, and
 	// the function of Notify is called when something became known. An error
-	// says why there can be no flow.
+	// says why there can be no flow. To a multicast group the next hop is always
+	// known.
 	Resolve(sgid, dgid ib.GID) (wire.Flow, bool, error)
 	// Notify sets the function that is called, on any goroutine, when
 	// addresses, routes, neighbours or the link changed. It must not block.
 	Notify(func())
+	// Join has packets to a multicast group come here, as switches are told by
+	// IGMP or MLD, until Leave. Each is called once for a group at a time.
+	Join(group ib.GID) error
+	Leave(group ib.GID) error
 	MTU() int // of the interface, in bytes
 	Up() bool
 	Close() error
@@ -42,7 +47,11 @@ func (n *FixedNet) GIDs() []ib.GID { return n.Addresses }
 func (n *FixedNet) Resolve(sgid, dgid ib.GID) (wire.Flow, bool, error) {
 	for _, g := range n.Addresses {
 		if g == sgid {
-			return wire.Flow{SrcMAC: macOf(sgid), DstMAC: macOf(dgid), Src: sgid, Dst: dgid}, true, nil
+			f := wire.Flow{SrcMAC: macOf(sgid), DstMAC: macOf(dgid), Src: sgid, Dst: dgid}
+			if dgid.IsMulticast() {
+				f.DstMAC = wire.MulticastMAC(dgid)
+			}
+			return f, true, nil
 		}
 	}
 	return wire.Flow{}, false, fmt.Errorf("%v is not an address of this port", sgid)
@@ -58,6 +67,12 @@ func macOf(g ib.GID) (mac [6]byte) {
 
 // Notify is ignored: nothing changes.
 func (n *FixedNet) Notify(func()) {}
+
+// Join does nothing: what is sent to a group comes.
+func (n *FixedNet) Join(ib.GID) error { return nil }
+
+// Leave does nothing.
+func (n *FixedNet) Leave(ib.GID) error { return nil }
 
 // MTU returns the MTU of the link in bytes.
 func (n *FixedNet) MTU() int {

@@ -147,8 +147,28 @@ func (d *netdev) Resolve(sgid, dgid ib.GID) (f wire.Flow, known bool, err error)
 	if !slices.Contains(d.Interface.GIDs(), sgid) || sgid.IsZero() {
 		return f, false, fmt.Errorf("%v is not an address of %s", sgid, d.Name())
 	}
+	if dgid.IsMulticast() {
+		return wire.Flow{SrcMAC: d.MAC(), DstMAC: wire.MulticastMAC(dgid), Src: sgid, Dst: dgid}, true, nil
+	}
 	mac, known, err := d.NextHop(sgid.Addr(), dgid.Addr())
 	return wire.Flow{SrcMAC: d.MAC(), DstMAC: mac, Src: sgid, Dst: dgid}, known, err
+}
+
+// Join has the kernel join a multicast group on the interface, so that it speaks
+// IGMP or MLD and lets the frames in, and has the XDP program take the packets.
+func (d *netdev) Join(group ib.GID) error {
+	if err := d.xdp.AddAddr(group); err != nil {
+		return err
+	}
+	if err := d.Interface.Join(group.Addr()); err != nil {
+		return errors.Join(err, d.xdp.RemoveAddr(group))
+	}
+	return nil
+}
+
+// Leave undoes Join.
+func (d *netdev) Leave(group ib.GID) error {
+	return errors.Join(d.Interface.Leave(group.Addr()), d.xdp.RemoveAddr(group))
 }
 
 // MTU returns the longest IP packet that can be sent and received.

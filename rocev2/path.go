@@ -42,6 +42,9 @@ func (p *Port) checkAttr(a *qp.Attr, mask qp.AttrMask) (qp.AV, error) {
 	if av.HopLimit == 0 {
 		av.HopLimit = defaultHopLimit
 	}
+	if av.DGID.IsMulticast() {
+		return av, fmt.Errorf("DGID %v is a multicast group: a connection is with one peer", av.DGID)
+	}
 	return av, p.checkAV(&av)
 }
 
@@ -52,8 +55,6 @@ func (p *Port) checkAV(av *qp.AV) error {
 		return fmt.Errorf("SGID index %d has no GID: the port has %s", av.SGIDIndex, describeGIDs(gids))
 	case av.DGID.IsZero():
 		return fmt.Errorf("the address vector has no DGID: RoCE needs one (is_global)")
-	case av.DGID.IsMulticast():
-		return fmt.Errorf("DGID %v is a multicast group: packets go to one port only", av.DGID)
 	case av.DGID.Is4() != gids[av.SGIDIndex].Is4():
 		return fmt.Errorf("DGID %v and source GID %v (index %d) are not of one IP version: choose another SGID index of %s",
 			av.DGID, gids[av.SGIDIndex], av.SGIDIndex, describeGIDs(gids))

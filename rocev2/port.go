@@ -3,6 +3,7 @@ package rocev2
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,7 @@ type Port struct {
 	net     Net
 	keys    *mem.Table
 	qps     idmap.Map[QP]
+	groups  groups
 	workers []*Worker
 	sinks   sinks
 
@@ -108,6 +110,7 @@ func NewPort(c Config) (*Port, error) {
 		p.congestion = &params
 	}
 	p.qps.Quarantine(quarantine)
+	p.groups.seed = maphash.MakeSeed()
 	if err := p.makeWorkers(); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
@@ -238,7 +241,8 @@ func (p *Port) CreateQP(i QPInit) (*QP, error) {
 	if !i.Type.Valid() {
 		return nil, fmt.Errorf("%s: create QP: %v: want RC, UC, UD or GSI", p.Name(), i.Type)
 	}
-	q := &QP{worker: p.leastLoaded(), transport: i.Type.Transport(), datagram: i.Type.Datagram(), onEvent: i.OnEvent, timer: noTimer}
+	q := &QP{worker: p.leastLoaded(), transport: i.Type.Transport(), datagram: i.Type.Datagram(), onEvent: i.OnEvent, timer: noTimer,
+		multicast: i.Type == qp.UD, blockSelf: i.BlockSelfMcastLB}
 	w := q.worker
 	w.token.Lock()
 	defer w.token.Unlock()

@@ -48,8 +48,12 @@ type QPInit struct {
 	SigAll         bool
 	OnEvent        func(qp.Event) // called by the worker; must not block
 	Trace          qp.Trace
-	Window         int    // most request packets in flight; 0: qp.DefaultWindow
-	Number         ib.QPN // 0: a random one, or, for GSI, 1; for simulations and tests
+	// BlockSelfMcastLB keeps copies of what the QP itself sends to a group that it
+	// is attached to from it (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
+	BlockSelfMcastLB bool
+
+	Window int    // most request packets in flight; 0: qp.DefaultWindow
+	Number ib.QPN // 0: a random one, or, for GSI, 1; for simulations and tests
 }
 
 // QP is a QP of a Port. All methods may be called by any goroutine but from
@@ -66,6 +70,8 @@ type QP struct {
 	rung      atomic.Bool // it is among the doorbells
 	timer     int32       // index in the worker's timers
 	pkey      ib.PKey     // that packets to q must match
+	multicast bool        // it may be attached to groups, and send to them
+	blockSelf bool        // see QPInit.BlockSelfMcastLB
 	nextRung  *QP
 	worker    *Worker
 
@@ -80,6 +86,7 @@ type QP struct {
 	path           path
 
 	onEvent func(qp.Event)
+	groups  []ib.GID // that it is attached to; under the Port's groups.mu
 }
 
 // errDestroyed is what calls on a destroyed QP return.
@@ -168,9 +175,13 @@ func (q *QP) Kick() {
 	q.worker.kick()
 }
 
-// Destroy returns when nothing refers to the QP any more. No completion is
-// delivered afterwards. The windows of type 2 that it has bound are free again.
-func (q *QP) Destroy() { q.worker.control(q.destroy) }
+// Destroy returns when nothing refers to the QP any more, multicast groups
+// included. No completion is delivered afterwards. The windows of type 2 that it
+// has bound are free again.
+func (q *QP) Destroy() {
+	q.worker.control(q.destroy)
+	q.detachAll()
+}
 
 // destroy runs under the token: so no memory operation, planned packet or
 // completion of the QP is under way.

@@ -21,8 +21,9 @@ type Stats struct {
 	GIDs      []string          `json:"gids"`       // by index; "" where there is none
 	PKeys     ib.PKeyTable      `json:"pkeys"`
 	QPs       int               `json:"qps"`
-	Counters  map[string]uint64 `json:"counters"` // under the names of rxe, where it has one
-	Drops     map[string]uint64 `json:"drops"`    // received packets dropped, by reason; those that happened
+	Groups    map[string]int    `json:"multicast_groups,omitempty"` // QPs attached to each
+	Counters  map[string]uint64 `json:"counters"`                   // under the names of rxe, where it has one
+	Drops     map[string]uint64 `json:"drops"`                      // received packets dropped, by reason; those that happened
 	XDP       *XDPStats         `json:"xdp,omitempty"`
 }
 
@@ -37,7 +38,8 @@ type XDPStats struct {
 func (p *Port) Stats() Stats {
 	s := Stats{
 		Device: p.Name(), Link: "mem", State: p.State().String(), MTU: p.net.MTU(), ActiveMTU: p.ActiveMTU().Bytes(),
-		PKeys: p.PKeys(), QPs: p.qps.Len(), Counters: p.namedCounters(), Drops: make(map[string]uint64),
+		PKeys: p.PKeys(), QPs: p.qps.Len(), Groups: p.groups.counts(),
+		Counters: p.namedCounters(), Drops: make(map[string]uint64),
 	}
 	for _, g := range p.GIDs() {
 		name := ""
@@ -75,6 +77,7 @@ func (p *Port) namedCounters() map[string]uint64 {
 		"dropped_messages": c.DroppedMessages, "unsent": c.Unsent,
 		"read_replays": c.ReadReplays, "atomic_replays": c.AtomicReplays,
 		"np_ecn_marked_roce_packets": c.MarkedPkts, "np_cnp_sent": c.CNPSent, "rp_cnp_handled": c.CNPHandled,
+		"multicast_xmit_packets": c.MulticastSent, "multicast_rcv_packets": c.MulticastRcvd, "multicast_rcv_copies": c.MulticastCopies,
 	}
 }
 

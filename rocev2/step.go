@@ -1,6 +1,7 @@
 package rocev2
 
 import (
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -12,6 +13,9 @@ type planned struct {
 	frame TxFrame
 	q     *QP
 	link  Link // that the frame is of
+
+	copied bool    // it goes to a group with members on this port:
+	copy   TxFrame // the loop's, for them
 }
 
 // reserved says for what the frame of the next planned packet is reserved.
@@ -33,6 +37,9 @@ func (w *Worker) step(now clock.Time) (worked bool) {
 		w.activate(q)
 		worked = true
 	})
+	if w.starved.Load() {
+		w.starved.Store(false)
+	}
 	w.reclaim()
 	for i := range w.sides {
 		if w.sides[i].used {
@@ -89,11 +96,13 @@ func (w *Worker) takeFrame(f *RxFrame, from uint8, now clock.Time) bool {
 	}
 	if v == wire.Accepted {
 		switch q := w.find(w.pkt.DestQP); {
+		case w.pkt.DestQP == ib.QPNMulticast:
+			return w.multicast(f, from, now)
 		case q == nil:
 			v = wire.DropNoQP
 		case q.worker == w:
 			v = w.deliver(q, &w.pkt, now)
-		case w.lend(q.worker, f, from):
+		case w.lend(q.worker, f, from, 0):
 			return false
 		default:
 			v = wire.DropHandover
@@ -194,6 +203,7 @@ func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
 		w.dispatch()
 	}
 	w.cancelSpare()
+	w.cancelCopy()
 	// Without a packet, too: what the device did not take last time waits.
 	if err := s.link.Flush(); err != nil {
 		w.linkFailed(s, err)
@@ -213,7 +223,7 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 		if w.batch.Free() < qp.PlanOps {
 			w.dispatch()
 		}
-		if !w.reserve(s, room) {
+		if !w.reserve(s, room) || !w.reserveCopy(q, room) {
 			s.full = true // q stays the first in line
 			return sent
 		}
@@ -230,6 +240,9 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 		}
 		w.spend(q, &slot.pkt, now)
 		slot.q, slot.link = q, s.link
+		if slot.pkt.Multicast {
+			w.addCopy(slot)
+		}
 		w.spare.side = nil
 		w.ntx++
 		sent++
@@ -256,6 +269,9 @@ func (w *Worker) reserve(s *side, n int) bool {
 	}
 	w.cancelSpare()
 	if !s.link.Reserve(&w.tx[w.ntx].frame, n) {
+		if s == &w.sides[sideLoop] {
+			w.starve()
+		}
 		return false
 	}
 	w.spare.side, w.spare.room = s, n
@@ -277,12 +293,14 @@ func (w *Worker) dispatch() {
 		slot := &w.tx[i]
 		if slot.pkt.Void {
 			slot.link.Cancel(&slot.frame)
+			w.endCopy(slot)
 			w.activate(slot.q) // it may owe a NAK now, and have had its turn
 			continue
 		}
 		slot.pkt.Path.Seal(&slot.frame.Frame)
 		w.traffic.sentPkts++
 		w.traffic.sentBytes += uint64(slot.frame.Len())
+		w.endCopy(slot)
 		w.send(slot.link, &slot.frame)
 	}
 	if w.spare.side != nil && w.ntx > 0 {

@@ -40,18 +40,22 @@ type Worker struct {
 	line  Link // the wire side's, for Wait and Wake
 	sends bool // the Link can
 
-	token     sync.Mutex // guards all down to the blank line
-	now       clock.Time // of the Step that runs, or the last one
-	sides     [2]side
-	batch     *mem.Batch
-	pkt       wire.Packet // the packet being handled
-	parser    wire.Parser
-	rx        [burst]RxFrame
-	tx        [burst]planned
-	ntx       int  // packets in tx
-	moved     int  // packets received and sent in this Step
-	crossed   bool // a QP changed sides in this Step
-	spare     reserved
+	token   sync.Mutex // guards all down to the blank line
+	now     clock.Time // of the Step that runs, or the last one
+	sides   [2]side
+	batch   *mem.Batch
+	pkt     wire.Packet // the packet being handled
+	parser  wire.Parser
+	rx      [burst]RxFrame
+	tx      [burst]planned
+	ntx     int  // packets in tx
+	moved   int  // packets received and sent in this Step
+	crossed bool // a QP changed sides in this Step
+	spare   reserved
+	copy    struct { // what is reserved of the loop for a copy of the next packet
+		frame TxFrame
+		room  int // as asked for; 0: it isn't
+	}
 	skipWaits int // so many acknowledgements that could wait don't
 	last      *QP // who got the last packet
 	qps       map[*QP]struct{}
@@ -59,9 +63,10 @@ type Worker struct {
 	bursts    map[CQ]*cqBurst
 	dirty     []*cqBurst
 	in, out   []*handover // by the other worker's index
-	lent      int         // frames in out
+	lent      int         // loans in out
 	near      [burst]*QP  // see touch
 	touched   uint64      // what touch added up: nobody wants it, but it has to be computed
+	shares    shares
 	counters  qp.Counters
 	traffic   traffic
 	drops     [wire.NumVerdicts]uint64
@@ -75,6 +80,7 @@ type Worker struct {
 	fruitless atomic.Uint32         // Polls since the last that did something
 	kicked    atomic.Bool           // a post ran a Step since the last Poll
 	load      atomic.Int32          // QPs
+	starved   atomic.Bool           // the loop had no frame in the last Step; see isFed
 	failure   atomic.Pointer[error] // what the Link died of
 	roused    chan struct{}         // ends stand
 	standing  *time.Timer           // the goroutine's, for stand
@@ -106,6 +112,7 @@ const (
 type traffic struct {
 	sentPkts, rcvdPkts, sentBytes, rcvdBytes uint64
 	congestionCounters
+	multicastCounters
 }
 
 // receiveOnly is a Link that may have no way to send: some devices have more
@@ -116,7 +123,7 @@ func newWorker(p *Port, index int, link, loop Link) *Worker {
 	r, ok := link.(receiveOnly)
 	w := &Worker{
 		port: p, index: index, line: link, sends: !ok || r.CanSend(), batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
-		bursts: make(map[CQ]*cqBurst), done: make(chan struct{}), roused: make(chan struct{}, 1), spin: p.cfg.Spin,
+		bursts: make(map[CQ]*cqBurst), shares: newShares(), done: make(chan struct{}), roused: make(chan struct{}, 1), spin: p.cfg.Spin,
 	}
 	w.sides = [...]side{sideWire: {link: link, used: true}, sideLoop: {link: loop}}
 	if w.spin == 0 {
@@ -251,7 +258,9 @@ func (w *Worker) deadline() clock.Time {
 }
 
 // hasWork reports whether others left work since the last Step.
-func (w *Worker) hasWork() bool { return w.bells.any() || w.hasLoans() || w.overrun.Load() }
+func (w *Worker) hasWork() bool {
+	return w.bells.any() || w.hasLoans() || w.isFed() || w.overrun.Load()
+}
 
 // run is the worker's goroutine.
 func (w *Worker) run() {

@@ -29,7 +29,8 @@ type engineAH interface {
 	Destroy()
 }
 
-// CreateAH makes an address handle. The source GID index must name an address, and both GIDs be of one kind. A next hop
+// CreateAH makes an address handle, to a port or to a multicast group, whose QPN is 0xffffff. The source GID index must name
+// an address, and both GIDs be of one kind. A next hop
 // whose MAC address isn't known yet is asked for; datagrams wait for it up to a second and are lost then, while those to
 // others go out. Its errors wrap ErrInvalid, ErrLimit or ErrClosed.
 func (p *PD) CreateAH(av AV) (*AH, error) {
@@ -72,21 +73,32 @@ func (a *AH) Destroy() error {
 }
 
 // AVFromWC returns the address vector of whoever sent a datagram, as ibv_init_ah_from_wc does: from the completion of its
-// receive and the first GRHLen bytes there. It wraps ErrInvalid when there is no header in them, or one to an address that
-// the device doesn't have.
+// receive and the first GRHLen bytes there. A datagram to a multicast group is answered from the first address of the
+// sender's kind. It wraps ErrInvalid when there is no header in them, or one to an address that the device doesn't have.
 func (d *Device) AVFromWC(wc *WC, grh []byte) (AV, error) {
 	if wc.Flags&WCGRH == 0 || len(grh) < GRHLen {
 		return AV{}, d.errorf("address vector of a datagram: %w: completion flags 0x%x with %d bytes of GRH (want WCGRH and %d bytes)",
 			ErrInvalid, uint8(wc.Flags), len(grh), GRHLen)
 	}
 	av, dst, ok := parseGRH(grh)
-	i := slices.Index(d.GIDs(), dst)
+	i := answerIndex(d.GIDs(), dst, av.DGID)
 	if !ok || i < 0 || i > 255 {
 		return AV{}, d.errorf("address vector of a datagram: %w: no header to an address of the device in % x (its GIDs: %s)",
 			ErrInvalid, grh[:GRHLen], listGIDs(d.GIDs()))
 	}
 	av.SGIDIndex, av.Port = uint8(i), 1
 	return av, nil
+}
+
+// answerIndex returns the index of the GID that a datagram to dst is answered from; -1 if there is none. To a group, it is
+// the first of the sender's kind.
+func answerIndex(gids []ib.GID, dst, sender ib.GID) int {
+	if !dst.IsMulticast() {
+		return slices.Index(gids, dst)
+	}
+	return slices.IndexFunc(gids, func(g ib.GID) bool {
+		return !g.IsZero() && g.Is4() == sender.Is4() && g.IsLinkLocal() == sender.IsLinkLocal()
+	})
 }
 
 // parseGRH reads the 40 bytes before a datagram's payload. An IPv4 header is known by its checksum.

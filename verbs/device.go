@@ -99,6 +99,10 @@ type DeviceAttr struct {
 	AtomicCap       AtomicCap
 	PhysPortCnt     int
 	LocalCAAckDelay int // the time in which a peer may expect an ACK: 4.096 µs × 2^n
+
+	MaxMcastGrp           int // multicast groups that QPs are attached to
+	MaxMcastQPAttach      int // QPs of one of them
+	MaxTotalMcastQPAttach int // QPs of all of them, each as often as it is attached
 }
 
 // AtomicCap says with what RDMA atomics are atomic.
@@ -117,6 +121,7 @@ var limits = DeviceAttr{
 	MaxMR: 1 << 19, MaxPD: 1 << 16, MaxAH: 1 << 16, MaxQPRdAtom: 128, MaxResRdAtom: 1 << 16 * 128, MaxQPInitRdAtom: 128, AtomicCap: AtomicGlob, PhysPortCnt: 1,
 	LocalCAAckDelay: 15, MaxMW: 1 << 19, MaxCompChannel: 1 << 16, MaxFastRegPages: mem.MaxPages, MaxPKeys: rocev2.MaxPKeys,
 	MaxSRQ: 1 << 16, MaxSRQWR: 1 << 15, MaxSRQSge: 32,
+	MaxMcastGrp: rocev2.MaxMcastGrp, MaxMcastQPAttach: rocev2.MaxMcastQPAttach, MaxTotalMcastQPAttach: rocev2.MaxTotalMcastQPAttach,
 }
 
 // Query returns the attributes of the device.

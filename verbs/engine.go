@@ -35,6 +35,8 @@ type engineQP interface {
 	Query() QPAttr
 	Doorbell()
 	Kick()
+	AttachMcast(ib.GID) error
+	DetachMcast(ib.GID) error
 	Destroy()
 	poller() poller
 }

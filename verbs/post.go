@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/qp"
 )
 
@@ -242,6 +243,9 @@ func (q *QP) checkDestination(wr *SendWR) error {
 		return fmt.Errorf("the AH is %w", ErrClosed)
 	case !wr.RemoteQPN.Valid():
 		return fmt.Errorf("%w: remote QPN 0x%x (it has 24 bits)", ErrInvalid, uint32(wr.RemoteQPN))
+	case wr.AH.engine.Handle().Multicast != (wr.RemoteQPN == ib.QPNMulticast): // IBA 9.6.1
+		return fmt.Errorf("%w: remote QPN %v with an AH to %v: %v is for multicast groups, and only that", ErrInvalid,
+			wr.RemoteQPN, wr.AH.AV().DGID, ib.QPNMulticast)
 	case wr.PKeyIndex != 0:
 		return q.checkPKeyIndex(int(wr.PKeyIndex))
 	}

@@ -19,6 +19,10 @@ type QPInitAttr struct {
 	Caps           Caps     // the zero value stands for DefaultCaps; with an SRQ, of its send queue only
 	SigAll         bool     // every send work request makes a completion
 	Trace          qp.Trace // told what the QP does and why, within the transport: it must not block, nor call the QP; nil: nobody
+
+	// BlockSelfMcastLB keeps copies of what the QP itself sends to a multicast group from it
+	// (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
+	BlockSelfMcastLB bool
 }
 
 // QP is a queue pair. All methods may be called by any goroutine.
@@ -105,6 +109,7 @@ func (q *QP) create() error {
 	i := rocev2.QPInit{
 		Type: q.init.Type, PD: q.pd.pd, SQ: q.sq, RQ: q.rq, SendCQ: (*sink)(q.init.SendCQ), RecvCQ: (*sink)(q.init.RecvCQ),
 		Caps: q.init.Caps, SigAll: q.init.SigAll, OnEvent: q.event, Trace: q.init.Trace,
+		BlockSelfMcastLB: q.init.BlockSelfMcastLB,
 	}
 	if s := q.init.SRQ; s != nil {
 		i.RQ, i.SharedRQ, i.RecvPD = s.queue, true, s.pd.pd

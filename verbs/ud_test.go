@@ -193,7 +193,7 @@ func TestAddressHandles(t *testing.T) {
 	pd := must(a.AllocPD())
 	for name, av := range map[string]AV{
 		"no source GID": {DGID: b.GIDs()[0], SGIDIndex: 9}, "two kinds": {DGID: b.GIDs()[0], SGIDIndex: 1}, "no DGID": {},
-		"multicast": {DGID: ib.GID{0: 0xff, 1: 0x0e, 15: 1}},
+		"two kinds, one a group": {DGID: ib.GID{0: 0xff, 1: 0x0e, 15: 1}, SGIDIndex: 1},
 	} {
 		if _, err := pd.CreateAH(av); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

@@ -43,6 +43,8 @@ type Interface struct {
 	gids   atomic.Pointer[[]ib.GID]
 	link   atomic.Pointer[linkState]
 
+	joined memberships
+
 	mu          sync.Mutex // guards what follows
 	table       gidTable
 	neighbours  map[netip.Addr]neighbour
@@ -68,7 +70,7 @@ func Open(name string) (*Interface, error) {
 		name: name, stop: make(chan struct{}), neighbours: make(map[netip.Addr]neighbour),
 		routes: make(map[routeKey]route), asked: make(map[netip.Addr]clock.Time),
 	}
-	if err := i.open(); err != nil {
+	if err := errors.Join(i.joined.open(), i.open()); err != nil {
 		i.closeSockets()
 		return nil, fmt.Errorf("watch %s: %w", name, err)
 	}
@@ -153,6 +155,7 @@ func (i *Interface) Close() error {
 }
 
 func (i *Interface) closeSockets() {
+	i.joined.close()
 	if i.requests != nil {
 		i.requests.Close()
 	}

@@ -132,7 +132,10 @@ type RecvQueue interface {
 
 // AH is an address handle: where datagrams go. The port that made it keeps its
 // path; QPs of all workers look at it.
-type AH struct{ path atomic.Pointer[Path] }
+type AH struct {
+	Multicast bool // the destination is a multicast group; it never changes
+	path      atomic.Pointer[Path]
+}
 
 // Path is a way to a destination. After AH.SetPath it is only read.
 type Path struct {
@@ -290,6 +293,9 @@ type TxPacket struct {
 	// Elsewhere is set by a Plan that returned false because the next datagram
 	// needs a frame with the other Loop.
 	Elsewhere bool
+	// Multicast is set by Plan when the packet goes to a multicast group, so that
+	// this port's own members are due a copy.
+	Multicast bool
 	// Void is set when the packet must not be sent after all: its bytes could
 	// not be read. It is known after Batch.Run.
 	Void bool

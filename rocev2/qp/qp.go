@@ -129,7 +129,7 @@ func (q *QP) handleRC(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict
 // sends the packet, or drops it when it has become Void. Plan returns false
 // when there is nothing to send now; Deadline says until when.
 func (q *QP) Plan(now clock.Time, p *TxPacket, b *mem.Batch) bool {
-	p.Void, p.Elsewhere = false, false
+	p.Void, p.Elsewhere, p.Multicast = false, false, false
 	switch q.state { // what was posted since
 	case Err:
 		q.flush()

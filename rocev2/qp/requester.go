@@ -269,7 +269,8 @@ func (q *QP) checkRequest(t *request) WCStatus {
 	switch {
 	case !q.svc.offers.has(w.Opcode), t.responds() && q.attr.MaxRdAtomic == 0, t.op.fetches && w.Flags&Inline != 0:
 		return LocQPOpErr
-	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()), q.cfg.Type == GSI && int(w.PKeyIndex) >= len(q.cfg.PKeys):
+	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()), q.cfg.Type == GSI && int(w.PKeyIndex) >= len(q.cfg.PKeys),
+		q.svc.datagram && w.AH.Multicast != (w.RemoteQPN == ib.QPNMulticast): // IBA 9.6.1
 		return LocQPOpErr
 	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0,
 		t.op.word && t.length != 8, t.op.bare && t.length != 0:

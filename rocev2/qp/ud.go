@@ -38,6 +38,7 @@ func (q *QP) planUD(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	n := int(t.length)
 	h := q.datagramHeader(t)
 	q.emit(p, &h, n, &path.Template)
+	p.Multicast = t.wqe.AH.Multicast
 	ok := q.gather(t, 0, n, p, q.sending(noteDatagramOut, h.PSN, i, p, b), b)
 	q.leave(i)
 	r.high++

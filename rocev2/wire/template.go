@@ -89,6 +89,14 @@ func (t *Template) HeaderLen(o Opcode) int { return int(t.bth) + BTHLen + o.Info
 // FrameLen returns the bytes of a whole packet of this flow with opcode o and n bytes of payload.
 func (t *Template) FrameLen(o Opcode, n int) int { return t.HeaderLen(o) + (n+3)&^3 + ICRCLen }
 
+// DstGID returns the destination address of the flow as a GID.
+func (t *Template) DstGID() ib.GID {
+	if t.v6 {
+		return gidOf(t.hdr[t.ip+24 : t.ip+IPv6Len])
+	}
+	return gidOf(t.hdr[t.ip+16 : t.ip+IPv4Len])
+}
+
 // Matches reports whether p comes from the flow's destination to its source.
 func (t *Template) Matches(p *Packet) bool {
 	if t.v6 != p.IPv6 {
@@ -186,6 +194,17 @@ func (f *Frame) resize(n int) {
 	first := min(n, cap(f.Frag[0]))
 	f.Frag[0] = f.Frag[0][:first]
 	f.Frag[1] = f.Frag[1][:n-first]
+}
+
+// Copy makes f, which has room for it in its pieces' capacity, a copy of g.
+func (f *Frame) Copy(g *Frame) {
+	f.resize(g.Len())
+	n := 0
+	for _, b := range g.Frag {
+		to := f.Cut(n, len(b))
+		copy(to[1], b[copy(to[0], b):])
+		n += len(b)
+	}
 }
 
 // SourcePort is the UDP source port of a connection by the convention of Linux:

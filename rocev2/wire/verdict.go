@@ -28,6 +28,7 @@ const (
 	DropAddress   // source or destination are not those of the QP's connection, or not this port's
 	DropHandover  // the ring to the QP's home worker was full
 	DropNotPeer   // the sender is not on the allow-list
+	DropNoMember  // to a multicast group that no QP of the port is attached to
 
 	// By the QP: what it asks.
 	DropDuplicate  // a request or response seen before; answered again where the rules say so
@@ -50,6 +51,7 @@ var verdicts = [NumVerdicts]string{
 	DropOpcode: "bad_opcode", DropLength: "bad_length", DropVersion: "bad_tver", DropICRC: "icrc_error",
 	DropNoQP: "no_qp", DropQPState: "qp_state", DropTransport: "bad_transport", DropPKey: "bad_pkey",
 	DropQKey: "bad_qkey", DropAddress: "bad_address", DropHandover: "handover_full", DropNotPeer: "not_a_peer",
+	DropNoMember:  "no_member",
 	DropDuplicate: "duplicate", DropOutOfOrder: "out_of_sequence", DropNoReplay: "no_replay",
 	DropGhost: "ghost_ack", DropUnexpected: "unexpected_response", DropRNR: "receiver_not_ready",
 	DropRejected: "rejected", DropResources: "no_resources", DropTooLong: "too_long",

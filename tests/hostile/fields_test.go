@@ -210,7 +210,11 @@ func TestDestinations(t *testing.T) {
 			x := cell{r: r, op: op}
 			f := r.victim.request(op, 0, x.head(), nil)
 			f.qpn = qpn
-			r.dropped(fmt.Sprintf("opcode %#02x to QP %#x", op, qpn), wire.DropNoQP, f.bytes())
+			v := wire.DropNoQP
+			if qpn == 0xffffff { // which is for groups, and this is to no group
+				v = wire.DropAddress
+			}
+			r.dropped(fmt.Sprintf("opcode %#02x to QP %#x", op, qpn), v, f.bytes())
 		}
 	}
 	// A QP knows its peer by both addresses.
@@ -223,6 +227,9 @@ func TestDestinations(t *testing.T) {
 	b := r.victim.sends(0).bytes()
 	b[udpAt-1] = 77 // sent to another address, and here all the same
 	r.dropped("another destination", wire.DropAddress, seal(b))
+	f = r.victim.sends(0)
+	f.group = true
+	r.dropped("a group, and the number of a QP", wire.DropAddress, f.bytes())
 	f = r.victim.sends(0)
 	f.qpn = bystanderQPN
 	r.dropped("the bystander, from the victim's peer", wire.DropAddress, f.bytes())

@@ -3,6 +3,8 @@ package hostile
 import (
 	"encoding/binary"
 	"hash/crc32"
+
+	"github.com/urxe/urxe/ib"
 )
 
 var be = binary.BigEndian
@@ -19,6 +21,7 @@ const (
 // here, without the code under test.
 type frame struct {
 	v6, vlan bool
+	group    bool // to theGroup, instead of the port
 	src      byte // last byte of the address: peers differ in it
 	sport    uint16
 	op       byte
@@ -48,10 +51,11 @@ func (f *frame) bytes() []byte {
 	if f.v6 {
 		b = append(b, 0x86, 0xdd, 0x60, 0, 0, 0, byte(n>>8), byte(n), 17, 64)
 		b = append(b, v6Address(f.src)...)
-		b = append(b, v6Address(ownAddress)...)
+		b = append(b, f.dst()...)
 	} else {
 		total := n + 20
-		b = append(b, 8, 0, 0x45, 0, byte(total>>8), byte(total), 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, f.src, 10, 0, 0, ownAddress)
+		b = append(b, 8, 0, 0x45, 0, byte(total>>8), byte(total), 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, f.src)
+		b = append(b, f.dst()...)
 	}
 	b = be.AppendUint16(b, f.sport)
 	b = append(b, 4791>>8, 4791&0xff, byte(n>>8), byte(n), 0, 0)
@@ -67,6 +71,29 @@ func (f *frame) bytes() []byte {
 	b = append(b, 0, 0, 0, 0)
 	copy(b[len(b)-4:], icrc(b))
 	return b
+}
+
+// dst is the destination address.
+func (f *frame) dst() []byte {
+	g := gid4(ownAddress)
+	switch {
+	case f.group:
+		g = theGroup(f.v6)
+	case f.v6:
+		g = gid6(ownAddress)
+	}
+	if f.v6 {
+		return g[:]
+	}
+	return g[12:]
+}
+
+// theGroup is the multicast group that a victim may be in.
+func theGroup(v6 bool) ib.GID {
+	if v6 {
+		return ib.GID{0: 0xff, 1: 0x0e, 14: 0x42, 15: 0x42}
+	}
+	return ib.GID{10: 0xff, 11: 0xff, 12: 239, 13: 1, 14: 2, 15: 3}
 }
 
 func v6Address(last byte) []byte { return []byte{0: 0xfd, 15: last} }

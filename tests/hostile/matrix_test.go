@@ -123,6 +123,33 @@ func TestMatrixUnreliable(t *testing.T) {
 	}
 }
 
+// TestMatrixMulticast is TestMatrix for datagrams to a group: its member takes
+// what it would take if it were sent to it alone. Where no one is a member, no one
+// takes anything.
+func TestMatrixMulticast(t *testing.T) {
+	conform.Row(t, "5.6/multicast-qpn")
+	for _, s := range append(states, qp.SQE) {
+		t.Run(s.String(), func(t *testing.T) {
+			r := newRigOf(t, qp.UD, ib.MTU256)
+			r.join()
+			r.tryAll(s, idle, append(lengths(), lengthsOf(ib.MTU256)...))
+		})
+	}
+	t.Run("nobody", func(t *testing.T) {
+		r := newRigOf(t, qp.UD, ib.MTU256)
+		r.group = true
+		r.play(qp.RTS, idle)
+		for op := range 256 {
+			x := cell{r, least + opcodes[op].ext, byte(op), 0, qp.RTS, idle}
+			v := x.parse()
+			if v == wire.Accepted {
+				v = wire.DropNoMember
+			}
+			r.want(&x, r.deliver(x.frame(), nil), silent(v, qp.RTS))
+		}
+	})
+}
+
 // TestTruncated cuts a good frame of each opcode at every length; the lengths
 // in its headers stay.
 func TestTruncated(t *testing.T) {

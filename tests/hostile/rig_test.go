@@ -40,6 +40,7 @@ type rig struct {
 	victim, bystander *conn
 	v6                uint8 // index of the GIDs used
 	mtu               ib.MTU
+	group             bool // the peer sends to a group, which the victim is in
 }
 
 // conn is a QP of the port, its queues, and its memory in three regions: one
@@ -305,9 +306,23 @@ func (c *conn) recv(id uint64, off, n int) {
 // request is a frame of the peer with the n-th PSN from the one expected first.
 func (c *conn) request(op byte, n int, head, data []byte) *frame {
 	f := &frame{v6: c.rig.v6 == 1, src: c.peer, sport: 0xc123, op: op, flags: 0x40, pkey: 0xffff,
-		qpn: uint32(c.Number()), psn: (firstRQ + uint32(n)) & 0xffffff, ackReq: true}
+		qpn: uint32(c.Number()), group: c.rig.group, psn: (firstRQ + uint32(n)) & 0xffffff, ackReq: true}
+	if f.group {
+		f.qpn = uint32(ib.QPNMulticast)
+	}
 	f.body, f.pad = padded(head, data)
 	return f
+}
+
+// join attaches the victim, which is of UD, to theGroup, and has the peer send to it.
+func (r *rig) join() {
+	r.t.Helper()
+	for _, v6 := range []bool{false, true} {
+		if err := r.victim.AttachMcast(theGroup(v6)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.group = true
 }
 
 // response is a frame of the peer that answers the n-th PSN.

@@ -95,6 +95,36 @@ func TestQKeys(t *testing.T) {
 	}
 }
 
+// Where a multicast packet has which bit wrong: it is to another group, to no
+// group, for no member, or damaged; else it is welcome.
+func TestEveryBitOfMulticast(t *testing.T) {
+	for v6 := range uint8(2) {
+		r := newRigOf(t, qp.UD, ib.MTU256)
+		r.v6 = v6
+		r.join()
+		good := r.victim.request(0x64, 0, deth(victimKey, peerQPN), pattern(8)).bytes()
+		for at := range len(good) - 4 {
+			for bit := range 8 {
+				r.play(qp.RTS, idle)
+				b := slices.Clone(good)
+				b[at] ^= 1 << bit
+				o := r.deliver(seal(b), func(m []byte) { copy(m, r.victim.mem[:readAt]) })
+				taken := o.Verdict == wire.Accepted
+				if taken != (len(o.WC) == 1) || len(o.Sent) > 0 || o.State != qp.RTS {
+					t.Fatalf("bit %d of byte %d: %+v", bit, at, o)
+				}
+				dst := at - ipAt - 16
+				if v6 == 1 {
+					dst = at - ipAt - 24
+				}
+				if n := len((&frame{v6: v6 == 1}).dst()); dst >= 0 && dst < n && o.Verdict != wire.DropNoMember && o.Verdict != wire.DropAddress {
+					t.Fatalf("bit %d of byte %d, in the destination address: %v", bit, at, o.Verdict)
+				}
+			}
+		}
+	}
+}
+
 // Every cut through a message of UC: what lacks a packet is dropped, whatever
 // comes, and the message after it is whole.
 func TestGapsOfUC(t *testing.T) {
