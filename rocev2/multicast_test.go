@@ -116,6 +116,47 @@ func TestMulticast(t *testing.T) {
 	}
 }
 
+// A frame that several workers have is given back when the last of them is done.
+func TestMulticastToManyWorkers(t *testing.T) {
+	a, b := newPorts(t, true, 4, PairOptions{})
+	x := newDatagrams(t, a, 0)
+	members := attached(t, b, 8)
+	h := ahTo(t, a, theGroup)
+	now := clock.Time(1)
+	for order := range 24 { // of the workers
+		for _, e := range members {
+			e.recv(1, 0, 100)
+		}
+		x.sendTo(1, h, ib.QPNMulticast, 8)
+		x.Worker().Step(now)
+		lender := b.Workers()[x.Worker().index]
+		lender.Step(now)
+		if lender.lent != 3 || len(lender.shares.free) != len(lender.shares.list)-1 {
+			t.Fatalf("%d loans, %d shares in use", lender.lent, len(lender.shares.list)-len(lender.shares.free))
+		}
+		others := slices.DeleteFunc(slices.Clone(b.Workers()), func(w *Worker) bool { return w == lender })
+		for n := 3; n > 0; n-- {
+			if framesOut(a) != 1 {
+				t.Fatalf("the frame is back while %d workers have it", n)
+			}
+			i := order % n
+			order /= n
+			others[i].Step(now)
+			others = slices.Delete(others, i, i+1)
+			lender.Step(now)
+		}
+		if framesOut(a) != 0 || lender.lent != 0 {
+			t.Fatal("the frame is not back")
+		}
+		for _, e := range members {
+			e.came(t, x.Number(), 8, 1)
+		}
+		wantCompletions(t, &x.cq, 1)
+		now++
+	}
+	wantVerdicts(t, b, map[wire.Verdict]uint64{wire.Accepted: 24 * 8})
+}
+
 // What a sender's own port has of members gets copies, too, the sender among
 // them unless it doesn't want that.
 func TestMulticastLoopback(t *testing.T) {

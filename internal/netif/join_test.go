@@ -4,19 +4,23 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/urxe/urxe/internal/nettest"
 )
 
-// isMember reports whether the kernel says that the interface is in a group.
-func (w *watched) isMember(group netip.Addr) bool {
+// memberOf tells of which of groups the kernel says that the interface is a member.
+func (w *watched) memberOf(groups []netip.Addr) (is []bool) {
 	out, err := w.end.NS.Output("ip", "maddr", "show", "dev", w.end.Name)
 	if err != nil {
 		w.t.Fatalf("ip maddr: %v: %s", err, out)
 	}
-	return strings.Contains(string(out)+"\n", " "+group.String()+"\n")
+	for _, g := range groups {
+		is = append(is, strings.Contains(string(out)+"\n", " "+g.String()+"\n"))
+	}
+	return is
 }
 
 // The interface is in what it has joined, in its own namespace whoever asks, until
@@ -36,17 +40,17 @@ func TestJoin(t *testing.T) {
 	if err := w.Join(groups[0]); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("joined twice: %v", err)
 	}
-	for i, g := range groups {
-		if !w.isMember(g) {
-			t.Errorf("it is not in %v", g)
+	if slices.Contains(w.memberOf(groups), false) {
+		t.Errorf("it is not in all groups: %v", w.memberOf(groups))
+	}
+	for i := 0; i < len(groups); i += 2 {
+		if err := w.Leave(groups[i]); err != nil {
+			t.Error(err)
 		}
-		if i%2 == 0 {
-			if err := w.Leave(g); err != nil {
-				t.Error(err)
-			}
-			if w.isMember(g) {
-				t.Errorf("it is still in %v", g)
-			}
+	}
+	for i, is := range w.memberOf(groups) {
+		if left := i%2 == 0; is == left {
+			t.Errorf("in %v: %v, though it was left: %v", groups[i], is, left)
 		}
 	}
 	if err := w.Leave(groups[0]); err == nil || !strings.Contains(err.Error(), "not in group") {
@@ -55,10 +59,8 @@ func TestJoin(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, g := range groups {
-		if w.isMember(g) {
-			t.Errorf("after Close it is in %v", g)
-		}
+	if slices.Contains(w.memberOf(groups), true) {
+		t.Errorf("after Close it is in groups: %v", w.memberOf(groups))
 	}
 	if err := w.Join(groups[0]); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("after Close: %v", err)

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/urxe/urxe/ib"
@@ -27,6 +28,7 @@ const maxFaults = 2
 
 // identity is what two transmissions of a packet have in common.
 type identity struct {
+	to  int // host
 	qpn ib.QPN
 	psn ib.PSN
 	op  wire.Opcode
@@ -42,13 +44,14 @@ type network struct {
 	serial  uint64
 	met     map[identity]int   // faults
 	garble  map[ib.QPN]bool    // QPs whose peer answers with the wrong opcodes
+	hosts   [][]*link          // links of each
 	links   map[string][]*link // by address
 	errs    []string
 	sent    int
 	pool    [][]byte
 	scratch []byte // the frame being sent
 	verbose bool
-	onWire  func(*wire.Packet) // told of each copy that a host may get
+	onWire  func(p *wire.Packet, host int) // told of each copy that a host may get
 }
 
 // delivery is a frame on its way.
@@ -98,16 +101,34 @@ func (n *network) carry(data []byte) {
 		n.violation("a port sent a packet that is %v", v)
 		return
 	}
-	to := n.links[string(p.Dst)]
-	if to == nil {
-		n.violation("a port sent to %v, which doesn't exist", p.DstGID().Addr())
-		return
+	if n.verbose {
+		fmt.Printf("%12d %v>%v qp %v %v psn %v a=%v syn %v len %d/%d\n", n.now, p.SrcGID().Addr(), p.DstGID().Addr(), p.DestQP, p.Opcode, p.PSN, p.AckReq, p.Syndrome, p.Len, p.Length)
 	}
+	switch to := n.links[string(p.Dst)]; {
+	case to != nil:
+		n.forward(&p, to, data)
+	case p.DestQP == ib.QPNMulticast && p.DstGID().IsMulticast():
+		n.flood(&p, data)
+	default:
+		n.violation("a port sent to QP %v at %v, which doesn't exist", p.DestQP, p.DstGID().Addr())
+	}
+}
+
+// flood sends a packet to a group to all hosts but its sender, as a switch does
+// that knows of no members.
+func (n *network) flood(p *wire.Packet, data []byte) {
+	from := n.links[string(p.Src)][0].host
+	for host, to := range n.hosts {
+		if host != from {
+			n.forward(p, to, slices.Clone(data))
+		}
+	}
+}
+
+// forward decides what becomes of a frame to one host.
+func (n *network) forward(p *wire.Packet, to []*link, data []byte) {
 	dst := to[n.r.IntN(len(to))] // the peer's NIC spreads as it likes
 	qpn := p.DestQP
-	if n.verbose {
-		fmt.Printf("%12d %v>%v qp %v %v psn %v a=%v syn %v len %d/%d\n", n.now, p.SrcGID().Addr(), p.DstGID().Addr(), qpn, p.Opcode, p.PSN, p.AckReq, p.Syndrome, p.Len, p.Length)
-	}
 	if n.garble[qpn] {
 		garble(data, p.Opcode)
 	}
@@ -117,7 +138,7 @@ func (n *network) carry(data []byte) {
 	if n.chance(n.f.forge) {
 		n.forge(dst, data)
 	}
-	if id := (identity{qpn, p.PSN, p.Opcode}); n.met[id] < maxFaults {
+	if id := (identity{dst.host, qpn, p.PSN, p.Opcode}); n.met[id] < maxFaults {
 		switch {
 		case n.chance(n.f.lose):
 			n.met[id]++
@@ -148,13 +169,13 @@ func (n *network) delay() time.Duration {
 func (n *network) deliver(to *link, data []byte, d time.Duration) {
 	b := n.buffer(len(data))
 	copy(b, data)
-	n.count(b)
+	n.count(b, to.host)
 	n.serial++
 	heap.Push(&n.queue, delivery{n.now.Add(d), n.serial, to, b})
 }
 
-// count tells of a copy of a datagram.
-func (n *network) count(b []byte) {
+// count tells of a copy of a datagram to a host.
+func (n *network) count(b []byte, host int) {
 	bth := bthAt
 	if len(b) > ipAt && b[ipAt]>>4 == 6 {
 		bth += wire.IPv6Len - wire.IPv4Len
@@ -164,7 +185,7 @@ func (n *network) count(b []byte) {
 	}
 	var p wire.Packet
 	if wire.Parse(&p, &wire.Frame{Frag: [2][]byte{b}}) == wire.Accepted {
-		n.onWire(&p)
+		n.onWire(&p, host)
 	}
 }
 
@@ -195,6 +216,7 @@ func (n *network) advance(now clock.Time) {
 // link is one queue of a host's interface; it is a rocev2.Link.
 type link struct {
 	n       *network
+	host    int
 	arrived [][]byte
 	lent    map[uint64][]byte // received frames that the worker holds
 	tokens  uint64

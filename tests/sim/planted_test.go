@@ -48,6 +48,10 @@ var planted = []struct{ name, file, from, to string }{
 	{"the Q_Key isn't checked", "qp/ud.go", "	case p.QKey != q.attr.QKey: // IBA 9.8.3.1\n		return wire.DropQKey\n", ""},
 	{"sends go on after one that failed", "qp/complete.go", "	if q.svc.sendError == SQE {\n		q.enterSQE()\n		return\n	}\n", "	if q.svc.sendError == SQE {\n		return\n	}\n"},
 	{"a datagram's payload behind the wrong header", "qp/ud.go", "q.scatter(w.SGEs, GRHLen, p.Len,", "q.scatter(w.SGEs, GRHLen+uint64(p.Len&1), p.Len,"},
+	{"a member on another worker is left out", "multicast.go", "case i == w.index || len(there) == 0:", "case i == w.index || len(there) == 0 || i == 1:"},
+	{"no copy for members of the sender's port", "multicast.go", "	slot.copy, slot.copied = w.copy.frame, true\n	w.copy.room = 0\n", ""},
+	{"a sender's own copy that it doesn't want", "multicast.go", "return q.blockSelf && p.SrcQP == q.number", "return false"},
+	{"a QP that was detached stays a member", "multicast.go", "	t.set(gid, left)\n", "	if left == nil {\n		t.set(gid, left)\n	}\n"},
 	{"an immediate of the message before", "qp/responder.go", "c.Flags, c.Imm = WCWithImm, n.X", "c.Flags, c.Imm = WCWithImm, n.X&^1"},
 }
 

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -31,9 +32,12 @@ type talker struct {
 	sends completions
 	recvs completions
 
-	psn   ib.PSN
-	peers []*talker    // UC: one
-	ahs   []*rocev2.AH // UD: to each of peers
+	psn    ib.PSN
+	peers  []*talker    // UC: one
+	ahs    []*rocev2.AH // UD: to each of peers, then to each of groups
+	member [2]bool      // UD: of groups; it may leave
+	left   [2]bool      // … and then it did
+	block  bool         // it gets nothing that it sends to groups itself
 
 	// buf holds what is sent, a slot for each message; then places for receives,
 	// then, of UC, the slots that the peer WRITEs to.
@@ -56,15 +60,22 @@ type talker struct {
 // message is one of a talker, and what has become of it.
 type message struct {
 	id        uint64
-	to        *talker
+	from, to  *talker // to is nil if it goes to a group:
+	group     int
 	wqe       *qp.SendWQE
 	data      []byte
-	wrongKey  bool // it must not arrive
-	bad       bool // its memory isn't there: it must fail
-	completed bool // in success, or not signalled
-	unsent    bool // it was flushed, and must not arrive
-	copies    int  // that were on the wire
-	came      int
+	wrongKey  bool        // it must not arrive
+	bad       bool        // its memory isn't there: it must fail
+	completed bool        // in success, or not signalled
+	unsent    bool        // it was flushed, and must not arrive
+	copies    map[int]int // that were on the wire, by the host where they went
+	came      map[*talker]int
+}
+
+// groups are the multicast groups that datagrams go to.
+var groups = [2]ib.GID{
+	{10: 0xff, 11: 0xff, 12: 239, 13: 1, 14: 2, 15: 3},
+	{0: 0xff, 1: 0x0e, 14: 0x42, 15: 0x42},
 }
 
 type receive struct {
@@ -75,6 +86,7 @@ type receive struct {
 const (
 	talkerMessages = 40
 	talkerKey      = 0x1234
+	shortest       = 100 // bytes of a datagram that every receive has room for
 )
 
 // elements names n bytes at off of a region by one to three elements.
@@ -137,15 +149,49 @@ func (w *world) newCrowd() error {
 			}
 			t.ahs = append(t.ahs, a)
 		}
-		if err := t.start(); err != nil {
+		if err := errors.Join(t.meet(), t.start()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// meet attaches a talker to some of the groups.
+func (t *talker) meet() error {
+	for i, g := range groups {
+		a, err := t.host.port.CreateAH(qp.AV{DGID: g, SGIDIndex: uint8(i)})
+		if err != nil {
+			return err
+		}
+		t.ahs = append(t.ahs, a)
+		if t.member[i] = t.r.IntN(3) > 0; t.member[i] {
+			if err := t.qp.AttachMcast(g); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leave now and then detaches a talker from a group: then nothing may come from
+// there any more.
+func (t *talker) leave() {
+	i := t.r.IntN(len(groups))
+	if t.typ != qp.UD || !t.member[i] || t.left[i] || t.r.IntN(50) > 0 {
+		return
+	}
+	if err := t.qp.DetachMcast(groups[i]); err != nil {
+		t.violation("detach: %v", err)
+	}
+	for _, c := range t.recvs.take() {
+		t.recvCompleted(&c)
+	}
+	t.left[i] = true
+}
+
 func (w *world) newTalker(typ qp.Type, mtu ib.MTU) (t *talker, err error) {
-	t = &talker{w: w, host: w.randomHost(), r: w.r, typ: typ, mtu: mtu, total: talkerMessages, wake: w.now, psn: ib.PSN(w.r.Uint32() & 0xffffff)}
+	t = &talker{w: w, host: w.randomHost(), r: w.r, typ: typ, mtu: mtu, total: talkerMessages, wake: w.now, psn: ib.PSN(w.r.Uint32() & 0xffffff),
+		block: w.r.IntN(4) == 0}
 	if w.r.IntN(3) == 0 { // soon it wraps
 		t.psn = ib.PSN(0xffffff - w.r.Uint32N(100))
 	}
@@ -167,7 +213,7 @@ func (w *world) newTalker(typ qp.Type, mtu ib.MTU) (t *talker, err error) {
 	t.qp, err = t.host.port.CreateQP(rocev2.QPInit{
 		Type: typ, PD: t.host.pd, SQ: &t.sq, RQ: &t.rq, SendCQ: &t.sends, RecvCQ: &t.recvs,
 		Caps:  qp.Caps{MaxSendWR: 16, MaxRecvWR: 4 * t.total, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 128},
-		Trace: w.trace.hook(),
+		Trace: w.trace.hook(), BlockSelfMcastLB: t.block,
 	})
 	w.talkers = append(w.talkers, t)
 	return t, err
@@ -213,7 +259,7 @@ func (t *talker) postReceives(n int) error {
 	for i := range n {
 		r := receive{uint64(i), t.recvAt + i*t.slot, t.slot}
 		if t.typ == qp.UD && t.r.IntN(20) == 0 {
-			r.room = qp.GRHLen + 100
+			r.room = qp.GRHLen + shortest
 		}
 		t.receives = append(t.receives, r)
 		t.rq.wqes = append(t.rq.wqes, &qp.RecvWQE{ID: r.id, SGEs: elements(t.r, t.mr, r.off, r.room)})
@@ -236,6 +282,7 @@ func (t *talker) act() (worked bool) {
 		return worked
 	}
 	t.resume()
+	t.leave()
 	for n := t.r.IntN(5); n > 0 && t.next < t.total && t.sq.pending() < 16 && !t.stopped; n-- {
 		t.post()
 		worked = true
@@ -262,7 +309,8 @@ func (t *talker) resume() {
 func (t *talker) post() {
 	off, n := t.next*t.slot, t.length()
 	i := t.r.IntN(len(t.peers))
-	m := &message{id: uint64(len(t.w.messages) + 1), to: t.peers[i], data: t.buf[off : off+n]}
+	m := &message{id: uint64(len(t.w.messages) + 1), from: t, to: t.peers[i], data: t.buf[off : off+n],
+		copies: map[int]int{}, came: map[*talker]int{}}
 	t.w.messages[m.id] = m
 	fill(m.data, t.r)
 	binary.LittleEndian.PutUint64(m.data, m.id)
@@ -309,6 +357,10 @@ func (t *talker) length() int {
 func (t *talker) address(m *message, peer int) {
 	m.wqe.Opcode = []qp.WROpcode{qp.WRSend, qp.WRSendImm}[t.r.IntN(2)]
 	m.wqe.AH, m.wqe.RemoteQPN, m.wqe.RemoteQKey = t.ahs[peer].Handle(), m.to.qp.Number(), talkerKey
+	if t.r.IntN(3) == 0 {
+		m.to, m.group = nil, t.r.IntN(len(groups))
+		m.wqe.AH, m.wqe.RemoteQPN = t.ahs[len(t.peers)+m.group].Handle(), ib.QPNMulticast
+	}
 	switch t.r.IntN(20) {
 	case 0:
 		m.wqe.RemoteQKey, m.wrongKey = talkerKey+1, true
@@ -380,7 +432,7 @@ func (t *talker) recvCompleted(c *qp.Completion) {
 	if c.Opcode == qp.WCRecvWriteImm {
 		data = t.written(m)
 	}
-	m.came++
+	m.came[t]++
 	t.checkMessage(m, c, data)
 }
 
@@ -402,7 +454,7 @@ func (t *talker) checkMessage(m *message, c *qp.Completion, data []byte) {
 		want += qp.GRHLen
 	}
 	switch {
-	case m.to != t || m.wrongKey || m.unsent || m.bad:
+	case !m.isFor(t) || m.wrongKey || m.unsent || m.bad:
 		t.violation("message %d came, and must not: %+v", m.id, m)
 	case c.Opcode != wantOp || c.ByteLen != want || imm != (c.Flags&qp.WCWithImm != 0) || imm && c.Imm != m.wqe.Imm:
 		t.violation("message %d (%v, %d bytes) came as %+v", m.id, op, len(m.data), *c)
@@ -412,30 +464,38 @@ func (t *talker) checkMessage(m *message, c *qp.Completion, data []byte) {
 		t.violation("message %d came with other bytes", m.id)
 	case t.typ == qp.UC && (m.id <= t.lastID || c.SrcQP != from.qp.Number()):
 		t.violation("message %d of %v came after %d", m.id, c.SrcQP, t.lastID)
-	case t.typ == qp.UD && m.came > m.copies+m.looped():
-		t.violation("message %d came %d times, of %d copies", m.id, m.came, m.copies)
+	case t.typ == qp.UD && m.came[t] > m.copies[t.host.index()]+m.looped(t):
+		t.violation("message %d came %d times, of %d copies", m.id, m.came[t], m.copies[t.host.index()]+m.looped(t))
 	case t.typ == qp.UD && c.Flags&qp.WCGRH == 0:
 		t.violation("message %d came without a GRH", m.id)
 	}
 	t.lastID = m.id
 }
 
-// looped returns how many copies there are of what never was on a wire.
-func (m *message) looped() int {
-	if m.copies == 0 {
+// isFor reports whether t may get m now.
+func (m *message) isFor(t *talker) bool {
+	if m.to != nil {
+		return m.to == t
+	}
+	return t.member[m.group] && !t.left[m.group] && !(t == m.from && t.block)
+}
+
+// looped returns how many copies of m never were on a wire.
+func (m *message) looped(t *talker) int {
+	if m.from.host == t.host {
 		return 1
 	}
 	return 0
 }
 
 // onWire counts a copy of a datagram.
-func (w *world) onWire(p *wire.Packet) {
+func (w *world) onWire(p *wire.Packet, host int) {
 	if p.Opcode.Transport() != wire.UD || p.Len < 8 {
 		return
 	}
 	b := append(append([]byte(nil), p.Payload[0]...), p.Payload[1]...)
 	if m := w.messages[binary.LittleEndian.Uint64(b)]; m != nil {
-		m.copies++
+		m.copies[host]++
 	}
 }
 
@@ -468,10 +528,13 @@ func (t *talker) checkEnd() {
 	// Two queues of an interface know nothing of each other's order.
 	lossless := f.lose == 0 && f.corrupt == 0 && f.reorder == 0 && f.jitter == 0 && len(t.host.links) == 1
 	for _, m := range t.w.messages {
+		if t.typ == qp.UD {
+			t.checkDatagram(m)
+		}
 		if m.to != t || t.typ != qp.UC {
 			continue
 		}
-		if lossless && m.came == 0 && !m.bad && !m.unsent && m.wqe.Opcode != qp.WRWrite {
+		if lossless && m.came[t] == 0 && !m.bad && !m.unsent && m.wqe.Opcode != qp.WRWrite {
 			t.violation("message %d (%v) has not come", m.id, m.wqe.Opcode)
 		}
 		if m.wqe.Opcode == qp.WRWrite || m.wqe.Opcode == qp.WRWriteImm {
@@ -479,6 +542,16 @@ func (t *talker) checkEnd() {
 		}
 	}
 	t.posted = nil // not signalled
+}
+
+// checkDatagram checks that m has come if nothing was in its way: it was not lost,
+// every receive has room for it, and there always was one.
+func (t *talker) checkDatagram(m *message) {
+	f := &t.w.net.f
+	lossless := f.lose == 0 && f.corrupt == 0 && t.rq.pending() > 0
+	if lossless && m.isFor(t) && m.came[t] == 0 && len(m.data) <= shortest && !m.wrongKey && !m.bad && !m.unsent {
+		t.violation("message %d (group: %v) has not come", m.id, m.to == nil)
+	}
 }
 
 // checkWritten checks that each byte of m's place is m's or untouched.

@@ -103,10 +103,11 @@ func (w *world) newHost(i int) (*host, error) {
 	var links []rocev2.Link
 	cut := []int{3840, 3840, 128 + w.r.IntN(1000)}[w.r.IntN(3)]
 	for range 1 + w.r.IntN(2) {
-		l := &link{n: w.net, lent: map[uint64][]byte{}, cut: cut}
+		l := &link{n: w.net, host: i, lent: map[uint64][]byte{}, cut: cut}
 		h.links = append(h.links, l)
 		links = append(links, l)
 	}
+	w.net.hosts = append(w.net.hosts, h.links)
 	gids := []ib.GID{gidOf(i, false), gidOf(i, true)}
 	for _, g := range gids {
 		a := g.Addr().AsSlice()
