@@ -90,6 +90,9 @@ type talk struct {
 
 func (k *talk) String() string { return fmt.Sprintf("%v to QP %v", k.transport, k.qpn) }
 
+// group reports whether the talk is with the members of a multicast group.
+func (k *talk) group() bool { return k.qpn == ib.QPNMulticast }
+
 // requests are the packets that the QP receives.
 func (k *talk) requests() []*packet { return k.pick(true) }
 

@@ -101,6 +101,10 @@ func newStage(t *testing.T, name string, k *talk) *stage {
 	if !k.packets[0].request() {
 		flow = k.packets[0].flow
 	}
+	if k.group() { // of which the host is any other than the sender
+		flow.Src = flow.Dst
+		flow.Src[15] ^= 0x80
+	}
 	s := &stage{bench: newBench(t, flow), talk: k, scene: sceneOf(name), mtu: k.mtu(), pd: new(mem.PD),
 		keys: map[uint32]uint32{}, rights: map[uint32]mem.Access{}, into: make([]byte, inboxSize)}
 	var timer uint8
@@ -131,6 +135,9 @@ func (s *stage) createQP(rnrTimer uint8) {
 	}
 	init := rocev2.QPInit{Type: typ, PD: s.pd, SQ: &s.sq, RQ: &s.rq, SendCQ: &s.cq, RecvCQ: &s.cq, Number: s.qpn,
 		Caps: qp.Caps{MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 1, MaxRecvSGE: 1}, SigAll: true}
+	if s.group() {
+		init.Number = 0
+	}
 	var err error
 	if s.qp, err = s.port.CreateQP(init); err != nil {
 		s.t.Fatal(err)
@@ -145,6 +152,11 @@ func (s *stage) createQP(rnrTimer uint8) {
 		AV: s.vector(s.flowBack(), s.scene)}
 	if err := start(s.qp, typ, a); err != nil {
 		s.t.Fatal(err)
+	}
+	if s.group() {
+		if err := s.qp.AttachMcast(s.host); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 }
 
@@ -226,7 +238,7 @@ func (s *stage) received(last *packet) {
 	if s.transport == wire.UD {
 		n, got = n+qp.GRHLen, got[qp.GRHLen:]
 	}
-	want := qp.Completion{ID: c.ID, ByteLen: uint32(n), QPN: s.qpn, SrcQP: s.peerQPN, Opcode: qp.WCRecv, Solicited: last.SE}
+	want := qp.Completion{ID: c.ID, ByteLen: uint32(n), QPN: s.qp.Number(), SrcQP: s.peerQPN, Opcode: qp.WCRecv, Solicited: last.SE}
 	i := last.Opcode.Info()
 	switch {
 	case s.transport == wire.UD:

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/urxe/urxe/ib"
@@ -39,6 +40,8 @@ type end struct {
 	// what READs and atomics bring, and the window that its peer WRITEs to.
 	buf           []byte
 	mr            *mem.MR
+	process       *mem.Process // whose the memory is, if it is to end
+	lost          bool         // the memory has gone
 	source        []byte
 	recvAt, gotAt int
 	windowAt      int
@@ -124,7 +127,12 @@ func (e *end) layOut() (err error) {
 	for i := range e.depth {
 		e.free = append(e.free, e.gotAt+i*e.slot)
 	}
-	e.mr, err = e.host.register(e.r, e.buf, mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead|mem.RemoteAtomic|mem.MWBind)
+	if e.pair.fate == appGone {
+		if e.process, err = mem.NewProcess(os.Getpid()); err != nil {
+			return err
+		}
+	}
+	e.mr, err = e.host.register(e.r, e.process, e.buf, mem.LocalWrite|mem.RemoteWrite|mem.RemoteRead|mem.RemoteAtomic|mem.MWBind)
 	if err != nil {
 		return err
 	}
@@ -168,8 +176,20 @@ func (e *end) think() {
 		e.holdRecv = w.now.Add(time.Duration(e.r.Int64N(int64(500 * time.Microsecond))))
 	case e.r.IntN(60) == 0:
 		e.startDrain()
+	case e.r.IntN(60) == 0:
+		e.retune()
 	}
 	e.checkDrain()
+}
+
+// retune changes what may be changed of a QP that works.
+func (e *end) retune() {
+	if s := e.qp.Query().State; s != qp.RTS {
+		return
+	}
+	e.mustModify(qp.Attr{MinRNRTimer: uint8(1 + e.r.IntN(14)), Access: mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic},
+		qp.AttrMinRNRTimer|qp.AttrAccess)
+	e.pair.w.trace.met["QP modified in a flood"]++
 }
 
 // postReceives keeps the receive queue filled.
@@ -198,6 +218,9 @@ func (e *end) postSends() (worked bool) {
 		w := e.pair.fate.spoil(e, e.newWork())
 		if w == nil {
 			return worked
+		}
+		if w.length > 0 && e.peer.lost && w.wqe.RKey == e.peer.mr.Key {
+			w.bad = true
 		}
 		e.todo--
 		e.pair.w.posts++

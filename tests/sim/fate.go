@@ -22,9 +22,13 @@ const (
 	memoryGone       // memory is deregistered while the peer READs and WRITEs it
 	badResponse      // the peer answers with what does not fit the request
 	windowGone       // a memory window is invalidated while the peer uses it
+	badWindow        // an operation uses a window beyond what it opens
+	peerReset        // the peer's QP is reset
+	appGone          // the process of the peer's memory ends
 )
 
-var fates = []fate{badRKey, badLKey, tooLong, badReceive, noReceive, peerGone, toErr, memoryGone, badResponse, windowGone}
+var fates = []fate{badRKey, badLKey, tooLong, badReceive, noReceive, peerGone, toErr, memoryGone, badResponse, windowGone,
+	badWindow, peerReset, appGone}
 
 // prepare sets up what the fate needs from the start.
 func (f fate) prepare(p *pair) error {
@@ -75,27 +79,47 @@ func (f fate) spoil(e *end, w *work) *work {
 		}
 	case badReceive:
 		e.spoilReceive()
-	case peerGone:
+	case badWindow:
+		e.abuseWindow(w)
+	case peerGone, peerReset, toErr, memoryGone, appGone:
 		if e == e.pair.ends[0] && e.todo == 20 {
-			e.peer.qp.Destroy()
-			e.peer.broken, e.peer.gone = true, true
-		}
-	case toErr:
-		if e == e.pair.ends[0] && e.todo == 20 {
-			e.mustModify(qp.Attr{State: qp.Err}, qp.AttrState)
+			f.strike(e)
 		}
 	case badResponse:
 		e.pair.w.net.garble[e.qp.Number()] = true
-	case memoryGone:
-		if e == e.pair.ends[0] && e.todo == 20 {
-			e.host.port.Keys().Deregister(e.mr)
-		}
 	case windowGone:
 		if e == e.pair.ends[0] {
 			return e.localInvalidate(w)
 		}
 	}
 	return w
+}
+
+// strike is what happens in the middle of a flood.
+func (f fate) strike(e *end) {
+	hit := "QP to ERR in a flood"
+	switch f {
+	case peerGone:
+		hit = "QP destroyed in a flood"
+		e.peer.qp.Destroy()
+		e.peer.broken, e.peer.gone = true, true
+		e.peer.checkReleased()
+	case peerReset:
+		hit = "QP reset in a flood"
+		e.peer.mustModify(qp.Attr{State: qp.Reset}, qp.AttrState)
+		e.peer.broken, e.peer.gone = true, true
+	case toErr:
+		e.mustModify(qp.Attr{State: qp.Err}, qp.AttrState)
+	case memoryGone:
+		hit = "memory deregistered in a flood"
+		e.host.port.Keys().Deregister(e.mr)
+		e.lost = true
+	case appGone:
+		hit = "process gone in a flood"
+		e.process.Abandon()
+		e.lost = true
+	}
+	e.pair.w.trace.met[hit]++
 }
 
 // spoilReceive posts receives whose memory isn't there.
@@ -121,6 +145,9 @@ var failures = map[fate][]qp.WCStatus{
 	toErr:       {qp.WRFlushErr, qp.RetryExcErr},
 	badResponse: {qp.BadRespErr, qp.RetryExcErr, qp.WRFlushErr},
 	windowGone:  {qp.RemAccessErr, qp.RetryExcErr, qp.WRFlushErr},
+	badWindow:   {qp.RemAccessErr, qp.RetryExcErr, qp.WRFlushErr},
+	peerReset:   {qp.RetryExcErr},
+	appGone:     {qp.RemAccessErr, qp.RemOpErr, qp.LocProtErr, qp.RetryExcErr, qp.WRFlushErr},
 	memoryGone:  {qp.RemAccessErr, qp.RemOpErr, qp.LocProtErr, qp.RetryExcErr, qp.WRFlushErr},
 }
 
@@ -136,12 +163,12 @@ func (f fate) allowsRecv(_ *end, s qp.WCStatus) bool {
 		return true
 	case f == tooLong:
 		return s == qp.LocLenErr
-	case f == memoryGone: // a SEND found no place, or a WRITE with immediate no memory
+	case f == memoryGone || f == appGone: // a SEND found no place, or a WRITE with immediate no memory
 		return s == qp.LocProtErr || s == qp.LocAccessErr
 	case f == badReceive:
 		return s == qp.LocProtErr
 	}
-	return s == qp.LocAccessErr && (f == badRKey || f == windowGone)
+	return s == qp.LocAccessErr && (f == badRKey || f == windowGone || f == badWindow)
 }
 
 // drainState is where an end stands with draining its send queue.

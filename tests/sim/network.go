@@ -19,6 +19,21 @@ type faults struct {
 	noRoom                                   float64 // per frame reserved
 	mark                                     float64 // by a switch, of packets that are capable of ECN
 	latency, jitter                          time.Duration
+	flaps                                    []flap
+}
+
+// flap is a time in which the link is down, from the beginning of the run on:
+// nothing gets through. It is shorter than any ACK timeout, so that a request
+// or its response is lost in it twice at most (by a NAK between).
+type flap struct{ from, length time.Duration }
+
+// lossless reports whether all that is sent arrives, sooner or later.
+func (f *faults) lossless() bool { return f.lose == 0 && f.corrupt == 0 && len(f.flaps) == 0 }
+
+// down reports whether the link is down.
+func (n *network) down() bool {
+	at := n.now.Sub(n.began)
+	return !n.quiet && slices.ContainsFunc(n.f.flaps, func(f flap) bool { return at >= f.from && at < f.from+f.length })
 }
 
 // maxFaults is how often a packet may meet a fault, however often it is sent.
@@ -38,6 +53,8 @@ type identity struct {
 type network struct {
 	r       *rand.Rand
 	now     clock.Time
+	began   clock.Time
+	trace   *Coverage
 	f       faults
 	quiet   bool // no more faults
 	queue   deliveries
@@ -129,6 +146,10 @@ func (n *network) flood(p *wire.Packet, data []byte) {
 func (n *network) forward(p *wire.Packet, to []*link, data []byte) {
 	dst := to[n.r.IntN(len(to))] // the peer's NIC spreads as it likes
 	qpn := p.DestQP
+	if n.down() {
+		n.trace.met["lost as the link was down"]++
+		return
+	}
 	if n.garble[qpn] {
 		garble(data, p.Opcode)
 	}

@@ -52,6 +52,12 @@ var planted = []struct{ name, file, from, to string }{
 	{"no copy for members of the sender's port", "multicast.go", "	slot.copy, slot.copied = w.copy.frame, true\n	w.copy.room = 0\n", ""},
 	{"a sender's own copy that it doesn't want", "multicast.go", "return q.blockSelf && p.SrcQP == q.number", "return false"},
 	{"a QP that was detached stays a member", "multicast.go", "	t.set(gid, left)\n", "	if left == nil {\n		t.set(gid, left)\n	}\n"},
+	{"a window's protection domain isn't checked", "mem/table.go", "m.Key != key || m.PD != pd ||", "m.Key != key || m.PD != pd && m.more == nil ||"},
+	{"a window ends too late", "mem/mr.go", "return off <= m.Length && n <= m.Length-off\n", "return off <= m.Length && (n <= m.Length-off || m.more != nil && n <= m.Length-off+8)\n"},
+	{"a window is open when it was invalidated", "mem/slot.go", "	if err == nil {\n		was = t.leave(s)\n	}\n", "	if err == nil {\n		was = &s.idle\n	}\n"},
+	{"a window of type 2 is for the peers of all QPs", "mem/table.go", "	if m == nil || m.more != nil && m.more.only != nil && m.more.only != by {\n", "	if m == nil {\n"},
+	{"windows outlive their QP", "qp/complete.go", "	q.cfg.Keys.FreeOwned(q)\n", ""},
+	{"what could not be written is acknowledged", "qp/qp.go", "	case op.Status != mem.OK:\n		q.svc.fault(q, op)\n		return\n", ""},
 	{"an immediate of the message before", "qp/responder.go", "c.Flags, c.Imm = WCWithImm, n.X", "c.Flags, c.Imm = WCWithImm, n.X&^1"},
 }
 

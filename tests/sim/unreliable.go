@@ -207,7 +207,7 @@ func (w *world) newTalker(typ qp.Type, mtu ib.MTU) (t *talker, err error) {
 	if typ == qp.UC {
 		t.buf = make([]byte, t.windowAt+t.total*t.slot)
 	}
-	if t.mr, err = t.host.register(t.r, t.buf, mem.LocalWrite|mem.RemoteWrite); err != nil {
+	if t.mr, err = t.host.register(t.r, nil, t.buf, mem.LocalWrite|mem.RemoteWrite); err != nil {
 		return nil, err
 	}
 	t.qp, err = t.host.port.CreateQP(rocev2.QPInit{
@@ -526,7 +526,7 @@ func (t *talker) checkEnd() {
 	}
 	f := &t.w.net.f
 	// Two queues of an interface know nothing of each other's order.
-	lossless := f.lose == 0 && f.corrupt == 0 && f.reorder == 0 && f.jitter == 0 && len(t.host.links) == 1
+	lossless := f.lossless() && f.reorder == 0 && f.jitter == 0 && len(t.host.links) == 1
 	for _, m := range t.w.messages {
 		if t.typ == qp.UD {
 			t.checkDatagram(m)
@@ -548,7 +548,7 @@ func (t *talker) checkEnd() {
 // every receive has room for it, and there always was one.
 func (t *talker) checkDatagram(m *message) {
 	f := &t.w.net.f
-	lossless := f.lose == 0 && f.corrupt == 0 && t.rq.pending() > 0
+	lossless := f.lossless() && t.rq.pending() > 0
 	if lossless && m.isFor(t) && m.came[t] == 0 && len(m.data) <= shortest && !m.wrongKey && !m.bad && !m.unsent {
 		t.violation("message %d (group: %v) has not come", m.id, m.to == nil)
 	}

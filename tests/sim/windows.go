@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"errors"
+
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
 )
@@ -15,6 +17,83 @@ type window struct {
 	base   uint64  // by which it names the first byte
 	rebind uint8   // how often it was bound
 	closed bool    // by this end, while the peer goes on
+	spent  uint32  // a key that it had, which the peer has invalidated
+}
+
+// foreign are windows on a host's table that none of its connections may use.
+type foreign struct {
+	pd    *mem.MW // of another protection domain
+	other *mem.MW // of type 2, bound by another QP
+	base  uint64
+}
+
+// stranger stands for a QP that no packet comes by.
+type stranger struct{}
+
+// Commit implements mem.Owner.
+func (*stranger) Commit(*mem.Op) {}
+
+// openForeign binds them.
+func (h *host) openForeign() (err error) {
+	if h.foreign.pd, err = h.openTable(new(mem.PD), mem.MWType1); err == nil {
+		h.foreign.other, err = h.openTable(h.pd, mem.MWType2)
+	}
+	return err
+}
+
+// openTable binds a window of a protection domain to the table.
+func (h *host) openTable(pd *mem.PD, typ mem.MWType) (*mem.MW, error) {
+	keys := h.port.Keys()
+	base := mem.Address(h.table)
+	mr, err := keys.Register(pd, mem.NewBytes(h.table, base), base, base, tableSize, mem.LocalWrite|mem.MWBind)
+	if err != nil {
+		return nil, err
+	}
+	h.foreign.base = base
+	mw, err := keys.AllocMW(pd, typ)
+	if err != nil {
+		return nil, err
+	}
+	return mw, keys.Bind(&mem.Bind{MW: mw, Key: 1, LKey: mr.Key, Addr: base, Length: tableSize,
+		Access: mem.RemoteWrite | mem.RemoteRead | mem.RemoteAtomic}, pd, new(stranger))
+}
+
+// abuseWindow makes w, if it names memory of the peer, name it by a window that
+// doesn't open it: one way or another.
+func (e *end) abuseWindow(w *work) {
+	if w.wqe.RKey == 0 || w.length == 0 || w.wqe.Opcode == qp.WRFetchAdd {
+		return
+	}
+	v, how := &e.peer.win, ""
+	switch n := e.r.IntN(4); {
+	case n < 2 && v.key != 0:
+		how, w.wqe.RKey, w.wqe.RemoteAddr = "window used past its end", v.key, v.base+uint64(len(e.peer.window)-w.length+8)&^7
+	case n < 2 && v.spent != 0:
+		how, w.wqe.RKey, w.wqe.RemoteAddr = "window used after its end", v.spent, v.base
+	case n == 2:
+		how, w.wqe.RKey, w.wqe.RemoteAddr = "window of another PD used", e.peer.host.foreign.pd.Key(), e.peer.host.foreign.base
+	case n == 3:
+		how, w.wqe.RKey, w.wqe.RemoteAddr = "window of another QP used", e.peer.host.foreign.other.Key(), e.peer.host.foreign.base
+	default:
+		return
+	}
+	w.bad = true
+	e.pair.w.trace.met[how]++
+}
+
+// checkReleased checks that a window went with its QP: its region may go.
+func (e *end) checkReleased() {
+	if e.win.key == 0 {
+		return
+	}
+	keys := e.host.port.Keys()
+	if keys.FindWhole(e.win.key, e.host.pd, nil, 0) != nil {
+		e.violation("its QP is destroyed, and the window %#x is open", e.win.key)
+	}
+	if err := keys.Deregister(e.mr); errors.Is(err, mem.ErrBound) {
+		e.violation("its QP is destroyed, and the region stays: %v", err)
+	}
+	e.pair.w.trace.met["window freed with its QP"]++
 }
 
 // allocWindow makes the end's window. Memory that is to be deregistered has
@@ -67,7 +146,7 @@ func (e *end) didBind(w *work) {
 func (e *end) invalidateWork(w *work) {
 	w.wqe.Opcode, w.wqe.InvKey = qp.WRSendInv, e.peer.win.key
 	w.wqe.Flags |= qp.Fence
-	e.peer.win.key = 0
+	e.peer.win.spent, e.peer.win.key = e.peer.win.key, 0
 	e.fillOutgoing(w)
 }
 

@@ -43,6 +43,7 @@ type host struct {
 	pd       *mem.PD
 	table    []byte
 	tableSum [sha256.Size]byte
+	foreign  foreign
 	founds   [counterWords]map[uint64]bool // what FETCH_ADDs of 1 found at each counter
 	adds     [counterWords]uint64          // how many were posted
 }
@@ -63,7 +64,7 @@ func gidOf(i int, v6 bool) ib.GID {
 func newWorld(seed uint64, trace *Coverage) (*world, error) {
 	r := rand.New(rand.NewPCG(seed, 0x757278e))
 	w := &world{seed: seed, r: r, now: clock.Time(1 + r.Int64N(1e9)), trace: trace}
-	w.net = &network{r: r, now: w.now, f: randomFaults(r), met: map[identity]int{}, garble: map[ib.QPN]bool{},
+	w.net = &network{r: r, now: w.now, began: w.now, trace: trace, f: randomFaults(r), met: map[identity]int{}, garble: map[ib.QPN]bool{},
 		links: map[string][]*link{}, verbose: trace.Verbose}
 	for i := range 2 + r.IntN(2) {
 		h, err := w.newHost(i)
@@ -93,6 +94,9 @@ func randomFaults(r *rand.Rand) faults {
 		if r.IntN(2) == 0 {
 			*p = r.Float64() * 0.1
 		}
+	}
+	for range r.IntN(3) {
+		f.flaps = append(f.flaps, flap{time.Duration(r.Int64N(int64(2 * time.Millisecond))), time.Duration(r.Int64N(int64(150 * time.Microsecond)))})
 	}
 	f.jitter = time.Duration(r.Int64N(int64(f.latency) + 1))
 	return f
@@ -140,23 +144,27 @@ func (h *host) registerShared(r *rand.Rand) (err error) {
 	for i := range h.founds {
 		h.founds[i] = map[uint64]bool{}
 	}
-	if h.counterMR, err = h.register(r, h.counters, mem.LocalWrite|mem.RemoteAtomic|mem.RemoteRead); err != nil {
+	if h.counterMR, err = h.register(r, nil, h.counters, mem.LocalWrite|mem.RemoteAtomic|mem.RemoteRead); err != nil {
 		return err
 	}
-	h.tableMR, err = h.register(r, h.table, mem.RemoteRead)
-	return err
+	if h.tableMR, err = h.register(r, nil, h.table, mem.RemoteRead); err != nil {
+		return err
+	}
+	return h.openForeign()
 }
 
 // register registers a buffer at an IOVA of its own, now and then the last of
-// all addresses.
-func (h *host) register(r *rand.Rand, b []byte, acc mem.Access) (*mem.MR, error) {
+// all addresses. process is whose memory it is, nil the host's.
+func (h *host) register(r *rand.Rand, process *mem.Process, b []byte, acc mem.Access) (*mem.MR, error) {
 	iova := r.Uint64() &^ 7
 	if n := uint64(len(b)); iova > -n-8 || r.IntN(20) == 0 {
 		iova = (-n - 8) &^ 7
 	}
 	addr := mem.Address(b)
 	var space mem.Space = mem.NewBytes(b, addr)
-	if h.process != nil {
+	if process != nil {
+		space = process
+	} else if h.process != nil {
 		space = h.process
 	}
 	return h.port.Keys().Register(h.pd, space, addr, iova, uint64(len(b)), acc)
@@ -179,6 +187,13 @@ func (w *world) close() {
 		}
 		if h.process != nil {
 			h.process.Close()
+		}
+	}
+	for _, p := range w.pairs {
+		for _, e := range p.ends {
+			if e.process != nil {
+				e.process.Close()
+			}
 		}
 	}
 }
