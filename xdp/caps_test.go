@@ -11,29 +11,6 @@ import (
 	"github.com/urxe/urxe/xdp"
 )
 
-// withCaps runs f in the namespace on a thread that has these capabilities only,
-// and is thrown away afterwards.
-func withCaps(t *testing.T, ns *nettest.NS, caps []int, f func() error) error {
-	t.Helper()
-	err := make(chan error)
-	go func() {
-		// Without CAP_SYS_ADMIN the thread cannot leave the namespace, so Do
-		// keeps it locked and it ends with this goroutine.
-		err <- ns.Do(func() error {
-			var data [2]unix.CapUserData
-			for _, c := range caps {
-				data[c/32].Effective |= 1 << (c % 32)
-				data[c/32].Permitted |= 1 << (c % 32)
-			}
-			if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
-				return err
-			}
-			return f()
-		})
-	}()
-	return <-err
-}
-
 // Each lacking privilege is an error that names what is missing, and once, not
 // for every rung of the ladder.
 func TestMissingPrivileges(t *testing.T) {
@@ -56,7 +33,7 @@ func TestMissingPrivileges(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit)
-	before := countResources(t)
+	before := nettest.CountResources(t)
 	for _, c := range []struct {
 		name  string
 		caps  []int
@@ -73,7 +50,7 @@ func TestMissingPrivileges(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var port *xdp.Port
-			err := withCaps(t, p.Ends[0].NS, c.caps, func() (err error) { port, err = xdp.Open("veth0", xdp.Options{}); return err })
+			err := p.Ends[0].NS.WithCaps(c.caps, func() (err error) { port, err = xdp.Open("veth0", xdp.Options{}); return err })
 			if c.op == "" {
 				if err != nil {
 					t.Fatal(err)
@@ -94,7 +71,7 @@ func TestMissingPrivileges(t *testing.T) {
 			if strings.Contains(err.Error(), "CAP_BPF") && !strings.Contains(strings.Join(c.says, " "), "CAP_BPF") {
 				t.Errorf("it has CAP_BPF: %v", err)
 			}
-			if r := countResources(t); r != before {
+			if r := nettest.CountResources(t); r != before {
 				t.Errorf("%+v after, %+v before", r, before)
 			}
 		})

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -167,42 +165,6 @@ func packetSocket(t testing.TB, e *nettest.End) int {
 	}
 	t.Cleanup(func() { unix.Close(fd) })
 	return fd
-}
-
-// resources is what Close must leave nothing of.
-type resources struct {
-	fds   int // sockets, eventfds, BPF objects
-	rings int // mappings of AF_XDP rings
-	umem  int // pages of memory that is kept out of core dumps, as only UMEMs and rings are
-}
-
-func countResources(t testing.TB) (r resources) {
-	t.Helper()
-	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, fd := range fds {
-		target, _ := os.Readlink("/proc/self/fd/" + fd.Name())
-		if strings.HasPrefix(target, "socket:") || strings.Contains(target, "bpf") || strings.Contains(target, "eventfd") {
-			r.fds++
-		}
-	}
-	maps, err := os.ReadFile("/proc/self/smaps")
-	if err != nil {
-		t.Fatal(err)
-	}
-	kib := 0
-	for _, line := range strings.Split(string(maps), "\n") {
-		if strings.Contains(line, "socket:") {
-			r.rings++
-		}
-		fmt.Sscanf(line, "Size: %d kB", &kib)
-		if strings.HasPrefix(line, "VmFlags:") && strings.Contains(line+" ", " dd ") {
-			r.umem += kib / 4
-		}
-	}
-	return r
 }
 
 // A small UMEM that is quickly mapped, and overrun.

@@ -52,13 +52,13 @@ func TestReopenAtOnce(t *testing.T) {
 // Close leaves no descriptor and no mapping, in either mode, used or not.
 func TestCloseLeavesNothing(t *testing.T) {
 	l := &lab{Pair: nettest.New(t, nettest.Config{Queues: 2}), t: t}
-	before := countResources(t)
+	before := nettest.CountResources(t)
 	for _, mode := range modes {
 		o := few
 		o.Mode = mode
 		l.open(0, o)
 		l.open(1, o)
-		if r := countResources(t); r.rings != before.rings+2*2*4 || r.umem < before.umem+2*2*(fewRx+fewTx) || r.fds <= before.fds {
+		if r := nettest.CountResources(t); r.Rings != before.Rings+2*2*4 || r.UMEM < before.UMEM+2*2*(fewRx+fewTx) || r.FDs <= before.FDs {
 			t.Fatalf("%+v while open, %+v before: the test counts wrongly", r, before)
 		}
 		l.arrives(0, l.frame(0, 1514))
@@ -67,7 +67,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if r := countResources(t); r != before {
+		if r := nettest.CountResources(t); r != before {
 			t.Errorf("%v: %+v after Close, %+v before Open", mode, r, before)
 		}
 		if attached(t, l.Ends[0]) {
@@ -95,7 +95,7 @@ func TestEachStepUndoesTheOthers(t *testing.T) {
 	if len(steps) < 4+2*13 {
 		t.Fatalf("steps: %q", steps)
 	}
-	before, boom := countResources(t), errors.New("made to fail")
+	before, boom := nettest.CountResources(t), errors.New("made to fail")
 	for n, op := range steps {
 		calls := 0
 		xdp.SetFailStep(func(string) error {
@@ -113,7 +113,7 @@ func TestEachStepUndoesTheOthers(t *testing.T) {
 		if !errors.Is(err, boom) || !errors.As(err, &at) || at.Op != op {
 			t.Errorf("step %d, %q: error %v", n, op, err)
 		}
-		if r := countResources(t); r != before {
+		if r := nettest.CountResources(t); r != before {
 			t.Fatalf("step %d, %q: %+v after, %+v before", n, op, r, before)
 		}
 		if attached(t, e) {
@@ -150,7 +150,7 @@ func TestClosed(t *testing.T) {
 // Close ends goroutines that are blocked in Wait, and is safe while the owner
 // works: the owner sees a closed socket and never a fault.
 func TestCloseWhileWaitingAndWorking(t *testing.T) {
-	before := countResources(t)
+	before := nettest.CountResources(t)
 	for range 5 {
 		l := newLab(t, nettest.Config{}, few)
 		a, b := l.ports[0].Sockets()[0], l.ports[1].Sockets()[0]
@@ -199,7 +199,7 @@ func TestCloseWhileWaitingAndWorking(t *testing.T) {
 		wg.Wait()
 		l.Close()
 	}
-	if r := countResources(t); r != before {
+	if r := nettest.CountResources(t); r != before {
 		t.Errorf("%+v after, %+v before", r, before)
 	}
 }
@@ -207,7 +207,7 @@ func TestCloseWhileWaitingAndWorking(t *testing.T) {
 // Packets that the owner has not released stay readable after Close, and the
 // memory goes with the last of them.
 func TestReleaseAfterClose(t *testing.T) {
-	before := countResources(t)
+	before := nettest.CountResources(t)
 	l := newLab(t, nettest.Config{MTU: 4200}, few)
 	l.needMultiBuffer()
 	b := l.ports[1].Sockets()[0]
@@ -228,11 +228,11 @@ func TestReleaseAfterClose(t *testing.T) {
 	if !bytes.Equal(batch[1].Frag[0], l.frame(0, 100)) {
 		t.Error("the second packet changed")
 	}
-	if r := countResources(t); r.umem != before.umem+fewRx+fewTx || r.rings != before.rings || r.fds != before.fds {
+	if r := nettest.CountResources(t); r.UMEM != before.UMEM+fewRx+fewTx || r.Rings != before.Rings || r.FDs != before.FDs {
 		t.Errorf("%+v after Close, %+v before: want the UMEM only", r, before)
 	}
 	b.Release(batch[1:])
-	if r := countResources(t); r.umem != before.umem {
+	if r := nettest.CountResources(t); r.UMEM != before.UMEM {
 		t.Errorf("%+v after the last Release, %+v before", r, before)
 	}
 }
@@ -372,7 +372,7 @@ func TestOpenWhileDown(t *testing.T) {
 // The removal of the interface is an error of Wait and Flush, not a hang, and
 // what is left can be closed.
 func TestInterfaceRemoved(t *testing.T) {
-	before := countResources(t)
+	before := nettest.CountResources(t)
 	for _, mode := range modes {
 		for _, blocked := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, blocked %v", mode, blocked), func(t *testing.T) {
@@ -407,7 +407,7 @@ func TestInterfaceRemoved(t *testing.T) {
 			})
 		}
 	}
-	if r := countResources(t); r != before {
+	if r := nettest.CountResources(t); r != before {
 		t.Errorf("%+v after, %+v before", r, before)
 	}
 }

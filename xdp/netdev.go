@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 )
 
 // device is what the kernel says of an interface, in the network namespace of
@@ -17,6 +18,7 @@ type device struct {
 	slots    int // queues allocated: attaching a program may put more to use
 	progID   uint32
 	attached bool // an XDP program is
+	generic  bool // in generic mode
 }
 
 func findDevice(ifname string) (*device, error) {
@@ -25,9 +27,9 @@ func findDevice(ifname string) (*device, error) {
 		return nil, fmt.Errorf("find the interface: %w", err)
 	}
 	a := link.Attrs()
-	d := &device{name: a.Name, index: a.Index, mtu: a.MTU, speed: ethtoolSpeed(a.Name), rx: a.NumRxQueues, tx: a.NumTxQueues}
+	d := &device{name: a.Name, index: a.Index, mtu: a.MTU, speed: LinkSpeed(a.Name), rx: a.NumRxQueues, tx: a.NumTxQueues}
 	if a.Xdp != nil && a.Xdp.Attached {
-		d.attached, d.progID = true, a.Xdp.ProgId
+		d.attached, d.progID, d.generic = true, a.Xdp.ProgId, a.Xdp.AttachMode == nl.XDP_ATTACHED_SKB
 	}
 	d.slots = max(d.rx, d.tx, 1)
 	if ch, err := ethtoolChannels(a.Name); err == nil && ch.RxCount+ch.CombinedCt > 0 {

@@ -8,10 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/internal/steps"
 )
-
-// failStep, set by tests, makes a step of Open fail.
-var failStep func(op string) error
 
 type step struct {
 	op string
@@ -19,14 +17,9 @@ type step struct {
 }
 
 // run takes the steps up to the first that fails.
-func run(ifname string, queue int, steps []step) error {
-	for _, st := range steps {
-		if failStep != nil {
-			if err := failStep(st.op); err != nil {
-				return &Error{Op: st.op, Interface: ifname, Queue: queue, Err: err}
-			}
-		}
-		if err := st.do(); err != nil {
+func run(ifname string, queue int, list []step) error {
+	for _, st := range list {
+		if err := steps.Do(st.op, st.do); err != nil {
 			return &Error{Op: st.op, Interface: ifname, Queue: queue, Err: err, Hint: hint(st.op, err)}
 		}
 	}

@@ -36,6 +36,12 @@ type Options struct {
 	// power of two; 0 takes a default that falls as queues grow (see Open).
 	RxFrames, TxFrames int
 
+	// XSKMap, if set, is the path of a pinned map of type XSKMAP, which the owner of
+	// the interface's XDP program provides: Open attaches no program, but puts the
+	// socket of each queue at the queue's index of the map. What comes is what that
+	// program redirects; docs/xskmap.md says what it should.
+	XSKMap string
+
 	// SingleBuffer gives up packets over 3840 bytes, for kernels and drivers
 	// whose multi-buffer support is broken.
 	SingleBuffer bool

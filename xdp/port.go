@@ -6,22 +6,29 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
-
-	"github.com/urxe/urxe/bpf"
 )
 
-// Port is an interface opened for AF_XDP: the attached program and a Socket for
-// each receive queue.
+// Port is an interface opened for AF_XDP: the attached program, or another's map
+// (Options.XSKMap), and a Socket for each receive queue.
 type Port struct {
 	dev     *device
-	prog    *program
+	from    redirector
 	sockets []*Socket
 	info    Info
 
-	mu     sync.Mutex // guards closed and the program's maps against Close
+	mu     sync.Mutex // guards closed and from against Close
 	closed bool
+}
+
+// redirector gets packets to the sockets: our program, or the map of another one.
+type redirector interface {
+	register(*Socket) error
+	addAddr([16]byte) error
+	removeAddr([16]byte) error
+	stats(*ProgramStats) error
+	trouble() string
+	close() error
 }
 
 // Info says what Open got.
@@ -32,10 +39,11 @@ type Info struct {
 	Speed       int // of the link, when opened, in Mb/s; 0: the driver doesn't know
 	Mode        Mode
 	ZeroCopy    bool
-	MultiBuffer bool // packets over 3840 bytes arrive
-	Queues      int  // bound: one Socket each
-	TXQueues    int  // of those, how many can send
-	ProgramID   uint32
+	MultiBuffer bool     // packets over 3840 bytes arrive
+	Queues      int      // bound: one Socket each
+	TXQueues    int      // of those, how many can send
+	ProgramID   uint32   // of ours, or of the owner of XSKMap; 0: it had attached none
+	XSKMap      string   `json:",omitempty"` // the map of another program that has our sockets; "": ours has them
 	RxFrames    int      // a queue
 	TxFrames    int      // a queue
 	Reasons     []string // one for each rung of the ladder that failed before: what and why
@@ -49,6 +57,9 @@ func (i Info) String() string {
 	if !i.MultiBuffer {
 		how += ", single buffer"
 	}
+	if i.XSKMap != "" {
+		return fmt.Sprintf("%s: pinned XSKMAP %s of program %d in %s mode, %s, %d queues, MTU %d", i.Interface, i.XSKMap, i.ProgramID, i.Mode, how, i.Queues, i.MTU)
+	}
 	return fmt.Sprintf("%s: %s mode, %s, %d queues, MTU %d, program %d", i.Interface, i.Mode, how, i.Queues, i.MTU, i.ProgramID)
 }
 
@@ -56,10 +67,14 @@ func (i Info) String() string {
 type rung struct {
 	mode         Mode
 	zerocopy, sg bool
+	pinned       bool // in another's map; mode is where its program runs
 }
 
 func (r rung) String() string {
 	s := r.mode.String() + " mode, "
+	if r.pinned {
+		s = "pinned XSKMAP, "
+	}
 	if r.zerocopy {
 		s += "zero-copy"
 	} else {
@@ -74,13 +89,22 @@ func (r rung) String() string {
 // ladder lists the ways to try, best first. Multi-buffer needs Linux 6.6; without
 // it only devices with a small MTU come with all their packets, which is still
 // better than nothing.
+//
+// With another's map, a program of our own is not among them: it would keep the
+// owner's out.
 func ladder(o Options, dev *device) (rungs []rung) {
-	for _, r := range []rung{{ModeDriver, true, false}, {ModeDriver, false, false}, {ModeGeneric, false, false}} {
+	all := []rung{{mode: ModeDriver, zerocopy: true}, {mode: ModeDriver}, {mode: ModeGeneric}}
+	if o.XSKMap != "" {
+		all = pinnedRungs(dev)
+	}
+	for _, r := range all {
 		if o.Mode != ModeAuto && o.Mode != r.mode || o.Copy == CopyOnly && r.zerocopy || o.Copy == ZeroCopy && !r.zerocopy {
 			continue
 		}
 		if !o.SingleBuffer {
-			rungs = append(rungs, rung{r.mode, r.zerocopy, true})
+			more := r
+			more.sg = true
+			rungs = append(rungs, more)
 		}
 		if o.SingleBuffer || !r.zerocopy || dev.singleBuffer() {
 			rungs = append(rungs, r)
@@ -99,6 +123,8 @@ func ladder(o Options, dev *device) (rungs []rung) {
 //
 // It does not displace another XDP program: the error wraps ErrInUse and names
 // it. When no rung holds, the error says why for each. Close the Port to detach.
+//
+// With o.XSKMap it attaches nothing: see Options.
 func Open(ifname string, o Options) (*Port, error) {
 	dev, err := findDevice(ifname)
 	if err != nil {
@@ -107,9 +133,14 @@ func Open(ifname string, o Options) (*Port, error) {
 	if o, err = o.sized(dev.rx); err != nil {
 		return nil, err
 	}
+	rungs := ladder(o, dev)
+	if len(rungs) == 0 {
+		return nil, &Error{Op: "open", Interface: ifname, Queue: -1, Err: fmt.Errorf(
+			"the program that %s belongs to runs in generic mode %v, which is not what was asked for (mode %v, copy %v)", o.XSKMap, dev.generic, o.Mode, o.Copy)}
+	}
 	var failed []error
 	var reasons []string
-	for _, r := range ladder(o, dev) {
+	for _, r := range rungs {
 		p, err := openRung(ifname, o, r)
 		if err == nil {
 			p.info.Reasons = reasons
@@ -146,13 +177,16 @@ func (o Options) logf(format string, args ...any) {
 // openRung tries one way, and undoes what it did if that fails.
 func openRung(ifname string, o Options, r rung) (*Port, error) {
 	p := &Port{}
-	err := run(ifname, -1, []step{
-		{"look at the interface", func() (err error) { p.dev, err = findDevice(ifname); return err }},
-		{"load program", func() (err error) { p.prog, err = loadProgram(p.dev.slots, r.sg); return err }},
-		{"attach program", func() error { return p.prog.attach(p.dev, r.mode) }},
+	look := func() (err error) { p.dev, err = findDevice(ifname); return err }
+	first := []step{{"look at the interface", look}}
+	if r.pinned {
+		first = append(first, p.openPinned(o)...)
+	} else {
+		first = append(first, p.openProgram(r)...)
 		// Some drivers change their queues when a program is attached.
-		{"count queues", func() (err error) { p.dev, err = findDevice(ifname); return err }},
-	})
+		first = append(first, step{"count queues", look})
+	}
+	err := run(ifname, -1, first)
 	if err == nil {
 		err = p.openSockets(o, r)
 	}
@@ -161,7 +195,24 @@ func openRung(ifname string, o Options, r rung) (*Port, error) {
 		return nil, err
 	}
 	p.info = p.describe(o, r)
+	if m, ok := p.from.(*pinnedMap); ok {
+		m.watch(p.sockets, o.logf)
+	}
 	return p, nil
+}
+
+// openProgram are the steps to a program of our own.
+func (p *Port) openProgram(r rung) []step {
+	var prog *program
+	return []step{
+		{"load program", func() (err error) {
+			if prog, err = loadProgram(p.dev.slots, r.sg); err == nil {
+				p.from = prog
+			}
+			return err
+		}},
+		{"attach program", func() error { return prog.attach(p.dev, r.mode) }},
+	}
 }
 
 func (p *Port) openSockets(o Options, r rung) error {
@@ -177,7 +228,7 @@ func (p *Port) openSockets(o Options, r rung) error {
 		}
 		p.sockets = append(p.sockets, s)
 		err = run(p.dev.name, q, []step{
-			{"register socket", func() error { return p.prog.register(s) }},
+			{"register socket", func() error { return p.from.register(s) }},
 			{"test", s.selfTest},
 		})
 		if err != nil {
@@ -188,12 +239,16 @@ func (p *Port) openSockets(o Options, r rung) error {
 }
 
 func (p *Port) describe(o Options, r rung) Info {
-	return Info{
+	i := Info{
 		Interface: p.dev.name, Index: p.dev.index, MTU: p.dev.mtu, Speed: p.dev.speed,
 		Mode: r.mode, ZeroCopy: r.zerocopy, MultiBuffer: r.sg,
 		Queues: len(p.sockets), TXQueues: min(len(p.sockets), p.dev.tx),
-		ProgramID: p.prog.id, RxFrames: o.RxFrames, TxFrames: o.TxFrames,
+		RxFrames: o.RxFrames, TxFrames: o.TxFrames, XSKMap: o.XSKMap, ProgramID: p.dev.progID,
 	}
+	if prog, ok := p.from.(*program); ok {
+		i.ProgramID = prog.id
+	}
+	return i
 }
 
 // Info says how the port was opened.
@@ -204,22 +259,22 @@ func (p *Port) Sockets() []*Socket { return p.sockets }
 
 // AddAddr makes the program take RoCEv2 packets to an address: 16 bytes as in a
 // GID, an IPv4 address mapped into ::ffff:0:0/96. A multicast group's address
-// is one, too. Adding it again changes nothing.
+// is one, too. Adding it again changes nothing. Where the program is another's it
+// has no effect.
 func (p *Port) AddAddr(addr [16]byte) error {
-	return p.locked("add address", func(prog *program) error {
-		return prog.maps.Addrs.Update(addr, uint8(1), ebpf.UpdateAny)
-	})
+	return p.locked("add address", func(r redirector) error { return r.addAddr(addr) })
 }
 
 // RemoveAddr leaves packets to an address to the kernel again.
 func (p *Port) RemoveAddr(addr [16]byte) error {
-	return p.locked("remove address", func(prog *program) error {
-		err := prog.maps.Addrs.Delete(addr)
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		}
-		return err
-	})
+	return p.locked("remove address", func(r redirector) error { return r.removeAddr(addr) })
+}
+
+// Trouble says what keeps packets from coming although the Port is open, or is "": of
+// another's map, that it was replaced or that it has other sockets now.
+func (p *Port) Trouble() (s string) {
+	_ = p.locked("look", func(r redirector) error { s = r.trouble(); return nil })
+	return s
 }
 
 // ProgramStats counts what the program did with packets that could be ours.
@@ -230,34 +285,20 @@ type ProgramStats struct {
 	Options    uint64 // UDP for our address in fragments or with IP options: passed to the kernel
 }
 
-// ProgramStats reads the program's counters.
+// ProgramStats reads the program's counters. They are 0 where it is another's.
 func (p *Port) ProgramStats() (st ProgramStats, err error) {
-	err = p.locked("read counters", func(prog *program) error {
-		for i, n := range map[bpf.Count]*uint64{
-			bpf.CountRedirected: &st.Redirected, bpf.CountNoSocket: &st.NoSocket,
-			bpf.CountForeign: &st.Foreign, bpf.CountOptions: &st.Options,
-		} {
-			var cpus []uint64
-			if err := prog.maps.Counts.Lookup(uint32(i), &cpus); err != nil {
-				return err
-			}
-			for _, c := range cpus {
-				*n += c
-			}
-		}
-		return nil
-	})
+	err = p.locked("read counters", func(r redirector) error { return r.stats(&st) })
 	return st, err
 }
 
-// locked runs f with the program, which Close does not take away meanwhile.
-func (p *Port) locked(op string, f func(*program) error) error {
+// locked runs f with the redirector, which Close does not take away meanwhile.
+func (p *Port) locked(op string, f func(redirector) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return ErrClosed
 	}
-	if err := f(p.prog); err != nil {
+	if err := f(p.from); err != nil {
 		return &Error{Op: op, Interface: p.dev.name, Queue: -1, Err: err}
 	}
 	return nil
@@ -283,9 +324,9 @@ func (p *Port) Close() error {
 
 func (p *Port) teardown() error {
 	var errs []error
-	if p.prog != nil {
-		errs = append(errs, p.prog.close())
-		p.prog = nil
+	if p.from != nil {
+		errs = append(errs, p.from.close())
+		p.from = nil
 	}
 	for _, s := range p.sockets {
 		errs = append(errs, s.Close())

@@ -124,6 +124,37 @@ func (p *program) register(s *Socket) error {
 	return p.maps.Xsks.Update(uint32(s.queue), uint32(s.fd), ebpf.UpdateAny)
 }
 
+func (p *program) addAddr(addr [16]byte) error {
+	return p.maps.Addrs.Update(addr, uint8(1), ebpf.UpdateAny)
+}
+
+func (p *program) removeAddr(addr [16]byte) error {
+	err := p.maps.Addrs.Delete(addr)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+// stats adds up the counters of all processors.
+func (p *program) stats(st *ProgramStats) error {
+	for i, n := range map[bpf.Count]*uint64{
+		bpf.CountRedirected: &st.Redirected, bpf.CountNoSocket: &st.NoSocket,
+		bpf.CountForeign: &st.Foreign, bpf.CountOptions: &st.Options,
+	} {
+		var cpus []uint64
+		if err := p.maps.Counts.Lookup(uint32(i), &cpus); err != nil {
+			return err
+		}
+		for _, c := range cpus {
+			*n += c
+		}
+	}
+	return nil
+}
+
+func (p *program) trouble() string { return "" }
+
 // close detaches first, so that no packet is redirected to a closing socket.
 func (p *program) close() error {
 	var errs []error

@@ -97,9 +97,9 @@ type linkSettings struct {
 	_                           [3]uint32
 }
 
-// ethtoolSpeed asks the driver of ifname for the speed of its link in Mb/s. It is
-// 0 when the driver doesn't know.
-func ethtoolSpeed(ifname string) int {
+// LinkSpeed asks the driver of ifname, in the network namespace of the calling
+// thread, for the speed of its link in Mb/s. It is 0 when the driver doesn't know.
+func LinkSpeed(ifname string) int {
 	s := linkSettings{Cmd: unix.ETHTOOL_GSET}
 	if err := ethtool(ifname, unsafe.Pointer(&s)); err != nil {
 		return 0

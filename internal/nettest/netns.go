@@ -44,6 +44,15 @@ func NewNS() (*NS, error) {
 	return ns, nil
 }
 
+// NamedNS opens a namespace that ip netns made.
+func NamedNS(name string) (*NS, error) {
+	h, err := netns.GetFromName(name)
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace %s: %w", name, err)
+	}
+	return &NS{h}, nil
+}
+
 // onThread runs f on a thread that is back in its own namespace afterwards.
 func onThread(f func() error) error {
 	runtime.LockOSThread()
@@ -71,6 +80,28 @@ func (ns *NS) Do(f func() error) error {
 		}
 		return f()
 	})
+}
+
+// WithCaps runs f in the namespace on a thread that has these capabilities only, and
+// is thrown away afterwards.
+func (ns *NS) WithCaps(caps []int, f func() error) error {
+	err := make(chan error)
+	go func() {
+		// Without CAP_SYS_ADMIN the thread cannot leave the namespace, so Do
+		// keeps it locked and it ends with this goroutine.
+		err <- ns.Do(func() error {
+			var data [2]unix.CapUserData
+			for _, c := range caps {
+				data[c/32].Effective |= 1 << (c % 32)
+				data[c/32].Permitted |= 1 << (c % 32)
+			}
+			if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
+				return err
+			}
+			return f()
+		})
+	}()
+	return <-err
 }
 
 // Start starts a command inside the namespace. It is killed when this process dies.

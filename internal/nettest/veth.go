@@ -56,16 +56,24 @@ const BridgeName = "br0"
 
 // Missing says what the machine lacks for namespaces and AF_XDP; "" if nothing.
 func Missing() string {
-	ns, err := NewNS()
-	if err != nil {
-		return err.Error()
+	if why := MissingNamespaces(); why != "" {
+		return why
 	}
-	ns.Close()
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Sprintf("open an AF_XDP socket (needs CONFIG_XDP_SOCKETS, and root or CAP_NET_RAW): %v", err)
 	}
 	unix.Close(fd)
+	return ""
+}
+
+// MissingNamespaces says what the machine lacks for namespaces; "" if nothing.
+func MissingNamespaces() string {
+	ns, err := NewNS()
+	if err != nil {
+		return err.Error()
+	}
+	ns.Close()
 	return ""
 }
 
