@@ -3,8 +3,10 @@ package rocev2
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/urxe/urxe/ib"
@@ -18,10 +20,12 @@ import (
 // NetdevOptions are the options of OpenNetdev. The zero value is right for most uses.
 type NetdevOptions struct {
 	Name string        // of the device; "" is the interface's
-	XDP  xdp.Options   // mode, copy or zero-copy, frames
+	Link LinkKind      // what frames go by
+	XDP  xdp.Options   // mode, copy or zero-copy, frames, another program's map
 	Spin time.Duration // see Config
 
-	PKeys ib.PKeyTable // see Config
+	PKeys      ib.PKeyTable   // see Config
+	AllowPeers []netip.Prefix // see Config
 
 	NoCongestionControl bool      // see Config
 	Congestion          cc.Params // see Config; the line's rate is the link's when it isn't given
@@ -30,7 +34,8 @@ type NetdevOptions struct {
 // OpenNetdev opens a network interface, of the calling thread's network
 // namespace, as a RoCEv2 port over AF_XDP: all its queues, its addresses and
 // what follows from them. It needs root, or CAP_NET_RAW, CAP_NET_ADMIN and
-// CAP_BPF.
+// CAP_BPF. Where AF_XDP can't be had it is a port over AF_PACKET, unless o.Link
+// forbids it: that needs CAP_NET_RAW. Stats tells what was got, and why.
 //
 // The port holds the interface for itself: a second opener, in this process or
 // another one, gets an error that wraps control.ErrHeld and names the holder.
@@ -47,13 +52,13 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 	if d.Interface, err = netif.Open(ifname); err != nil {
 		return nil, err
 	}
-	if d.xdp, err = xdp.Open(ifname, o.XDP); err != nil {
+	if d.carrier, d.reasons, err = climb(ifname, &o); err != nil {
 		return nil, err
 	}
 	if err := d.sync(); err != nil {
 		return nil, err
 	}
-	links, err := d.links()
+	links, err := d.carrier.links()
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +66,14 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 		o.Name = ifname
 	}
 	if o.Congestion.LineRate == 0 {
-		o.Congestion.LineRate = cc.Rate(d.xdp.Info().Speed) * cc.Mbps
+		o.Congestion.LineRate = cc.Rate(d.carrier.speed()) * cc.Mbps
 	}
-	p, err := NewPort(Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin, PKeys: o.PKeys,
-		NoCongestionControl: o.NoCongestionControl, Congestion: o.Congestion})
+	c := Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin, PKeys: o.PKeys, AllowPeers: o.AllowPeers,
+		NoCongestionControl: o.NoCongestionControl, Congestion: o.Congestion}
+	if !d.carrier.selects() {
+		c.Takes = d.takes
+	}
+	p, err := NewPort(c)
 	if err != nil {
 		closeLinks(links)
 		return nil, err
@@ -74,49 +83,43 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 	return p, nil
 }
 
-// netdev is the Net over an interface with AF_XDP.
+// netdev is the Net over an interface, with what moves its frames.
 type netdev struct {
 	*netif.Interface
-	hold *control.Holder
-	xdp  *xdp.Port
+	hold    *control.Holder
+	carrier carrier
+	reasons []string // why it is no better one
 
-	mu    sync.Mutex
-	taken []ib.GID // addresses whose packets come to us
+	mu     sync.Mutex
+	taken  []ib.GID                            // addresses whose packets come to us
+	groups []ib.GID                            // and groups
+	set    atomic.Pointer[map[ib.GID]struct{}] // both, for Takes
 }
 
-// links makes a Link of each socket.
-func (d *netdev) links() (links []Link, err error) {
-	sends := false
-	for _, s := range d.xdp.Sockets() {
-		l, err := newXDPLink(s, d.xdp.Info().RxFrames)
-		if err != nil {
-			closeLinks(links)
-			return nil, err
-		}
-		links = append(links, l)
-		sends = sends || s.CanSend()
-	}
-	if !sends {
-		closeLinks(links)
-		return nil, fmt.Errorf("none of the %d queues can send by AF_XDP", len(links))
-	}
-	return links, nil
+// takes reports whether packets to an address come to us.
+func (d *netdev) takes(g ib.GID) bool {
+	_, ok := (*d.set.Load())[g]
+	return ok
 }
 
-func closeLinks(links []Link) {
-	for _, l := range links {
-		_ = l.Close() // another error is under way
+// publish shows takes what is taken. Under mu.
+func (d *netdev) publish() {
+	set := make(map[ib.GID]struct{}, len(d.taken))
+	for _, g := range slices.Concat(d.taken, d.groups) {
+		set[g] = struct{}{}
 	}
+	d.set.Store(&set)
 }
 
-// sync makes the XDP program take packets to the present addresses, and no others.
+// sync makes the kernel give us packets to the present addresses, and no others.
 func (d *netdev) sync() (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	defer d.publish()
 	gids := d.Interface.GIDs()
 	for _, g := range gids {
 		if !g.IsZero() && !slices.Contains(d.taken, g) {
-			if e := d.xdp.AddAddr(g); e != nil {
+			if e := d.carrier.AddAddr(g); e != nil {
 				err = errors.Join(err, e)
 				continue
 			}
@@ -127,14 +130,14 @@ func (d *netdev) sync() (err error) {
 		if slices.Contains(gids, g) {
 			return false
 		}
-		e := d.xdp.RemoveAddr(g)
+		e := d.carrier.RemoveAddr(g)
 		err = errors.Join(err, e)
 		return e == nil
 	})
 	return err
 }
 
-// Notify sees first that the XDP program knows the addresses.
+// Notify sees first that the kernel gives us packets to the addresses.
 func (d *netdev) Notify(f func()) {
 	d.Interface.Notify(func() {
 		_ = d.sync() // what failed is tried again with the next change
@@ -155,33 +158,42 @@ func (d *netdev) Resolve(sgid, dgid ib.GID) (f wire.Flow, known bool, err error)
 }
 
 // Join has the kernel join a multicast group on the interface, so that it speaks
-// IGMP or MLD and lets the frames in, and has the XDP program take the packets.
+// IGMP or MLD and lets the frames in, and has it give us the packets.
 func (d *netdev) Join(group ib.GID) error {
-	if err := d.xdp.AddAddr(group); err != nil {
-		return err
+	if err := d.takeGroup(group); err != nil {
+		return errors.Join(err, d.leaveGroup(group))
 	}
 	if err := d.Interface.Join(group.Addr()); err != nil {
-		return errors.Join(err, d.xdp.RemoveAddr(group))
+		return errors.Join(err, d.leaveGroup(group))
 	}
 	return nil
 }
 
 // Leave undoes Join.
 func (d *netdev) Leave(group ib.GID) error {
-	return errors.Join(d.Interface.Leave(group.Addr()), d.xdp.RemoveAddr(group))
+	return errors.Join(d.Interface.Leave(group.Addr()), d.leaveGroup(group))
+}
+
+func (d *netdev) takeGroup(group ib.GID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.publish()
+	d.groups = append(d.groups, group)
+	return d.carrier.AddAddr(group)
+}
+
+func (d *netdev) leaveGroup(group ib.GID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.publish()
+	d.groups = slices.DeleteFunc(d.groups, func(g ib.GID) bool { return g == group })
+	return d.carrier.RemoveAddr(group)
 }
 
 // MTU returns the longest IP packet that can be sent and received.
 func (d *netdev) MTU() int {
 	const ethernet = wire.EthernetLen + wire.VLANLen
-	mtu := d.Interface.MTU()
-	for _, s := range d.xdp.Sockets() {
-		mtu = min(mtu, s.MaxReceive()-ethernet)
-		if s.CanSend() {
-			mtu = min(mtu, s.MaxSend()-ethernet)
-		}
-	}
-	return mtu
+	return min(d.Interface.MTU(), d.carrier.maxFrame()-ethernet)
 }
 
 // Close lets go of everything, also of what is half open.
@@ -192,8 +204,8 @@ func (d *netdev) Close() (err error) {
 	if d.Interface != nil {
 		err = errors.Join(err, d.Interface.Close())
 	}
-	if d.xdp != nil {
-		err = errors.Join(err, d.xdp.Close())
+	if d.carrier != nil {
+		err = errors.Join(err, d.carrier.Close())
 	}
 	if d.hold != nil { // last: the next holder may open right away
 		err = errors.Join(err, d.hold.Close())

@@ -21,13 +21,25 @@ import (
 	"github.com/urxe/urxe/xdp"
 )
 
-// openEnds opens a Port at both ends of a veth pair.
-func openEnds(t testing.TB, c nettest.Config) (pair *nettest.Pair, ports [2]*Port) {
+// overLinks runs a test over each way that frames may go.
+func overLinks(t *testing.T, f func(t *testing.T, kind LinkKind)) {
+	for _, kind := range []LinkKind{LinkAFXDP, LinkAFPacket} {
+		t.Run(kind.String(), func(t *testing.T) { f(t, kind) })
+	}
+}
+
+// openEnds opens a Port at both ends of a veth pair, over AF_XDP.
+func openEnds(t testing.TB, c nettest.Config) (*nettest.Pair, [2]*Port) {
+	t.Helper()
+	return openEndsOver(t, c, LinkAFXDP)
+}
+
+func openEndsOver(t testing.TB, c nettest.Config, kind LinkKind) (pair *nettest.Pair, ports [2]*Port) {
 	t.Helper()
 	pair = nettest.New(t, c)
 	for i, e := range pair.Ends {
 		if err := e.NS.Do(func() (err error) {
-			ports[i], err = OpenNetdev(e.Name, NetdevOptions{Name: fmt.Sprintf("dev%d", i)})
+			ports[i], err = OpenNetdev(e.Name, NetdevOptions{Name: fmt.Sprintf("dev%d", i), Link: kind})
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -75,7 +87,9 @@ func await(t testing.TB, cq *compQueue, n int) []qp.Completion {
 	return cs
 }
 
-func TestNetdevs(t *testing.T) {
+func TestNetdevs(t *testing.T) { overLinks(t, testNetdevs) }
+
+func testNetdevs(t *testing.T, kind LinkKind) {
 	for _, c := range []struct {
 		mtu     int
 		path    ib.MTU
@@ -87,12 +101,14 @@ func TestNetdevs(t *testing.T) {
 		{9000, ib.MTU4096, 2, func(e *nettest.End) netip.Addr { return e.V6 }},
 	} {
 		t.Run(fmt.Sprintf("mtu=%d/path=%v/queues=%d", c.mtu, c.path, c.queues), func(t *testing.T) {
-			pair, ports := openEnds(t, nettest.Config{MTU: c.mtu, Queues: c.queues})
+			pair, ports := openEndsOver(t, nettest.Config{MTU: c.mtu, Queues: c.queues}, kind)
 			const size = 300_000
 			var ends [2][]*endpoint
 			for i := range ends {
 				for range 3 {
-					ends[i] = append(ends[i], newEndpoint(t, ports[i], size, 16))
+					e := newEndpoint(t, ports[i], size, 16)
+					e.slow = true // so may the machine be
+					ends[i] = append(ends[i], e)
 				}
 			}
 			for k := range 3 {
@@ -132,12 +148,18 @@ func TestNetdevs(t *testing.T) {
 	}
 }
 
-func TestSecondOpenerNamesTheHolder(t *testing.T) {
-	pair, _ := openEnds(t, nettest.Config{})
+func TestSecondOpenerNamesTheHolder(t *testing.T) { overLinks(t, testSecondOpenerNamesTheHolder) }
+
+func testSecondOpenerNamesTheHolder(t *testing.T, kind LinkKind) {
+	pair, _ := openEndsOver(t, nettest.Config{}, kind)
 	err := pair.Ends[0].NS.Do(func() error {
-		p, err := OpenNetdev(pair.Ends[0].Name, NetdevOptions{})
-		if err == nil {
-			p.Close()
+		var err error
+		for _, other := range []LinkKind{LinkAuto, LinkAFXDP, LinkAFPacket} {
+			var p *Port
+			if p, err = OpenNetdev(pair.Ends[0].Name, NetdevOptions{Link: other}); err == nil {
+				p.Close()
+				t.Errorf("opened as %v beside %v", other, kind)
+			}
 		}
 		return err
 	})
@@ -243,8 +265,10 @@ func TestHolderServes(t *testing.T) {
 }
 
 // A Step over AF_XDP allocates nothing, nor does the goroutine that waits.
-func TestNetdevDoesNotAllocate(t *testing.T) {
-	pair, ports := openEnds(t, nettest.Config{})
+func TestNetdevDoesNotAllocate(t *testing.T) { overLinks(t, testNetdevDoesNotAllocate) }
+
+func testNetdevDoesNotAllocate(t *testing.T, kind LinkKind) {
+	pair, ports := openEndsOver(t, nettest.Config{}, kind)
 	x, y := newEndpoint(t, ports[0], 10_000, 64), newEndpoint(t, ports[1], 10_000, 64)
 	connectEnds(t, pair, x, y, ib.MTU1024)
 	wqe := &qp.SendWQE{Opcode: qp.WRWrite, SGEs: x.sge(0, 3000), RKey: y.mr.Key}
@@ -274,7 +298,11 @@ func TestNetdevDoesNotAllocate(t *testing.T) {
 
 // The interface goes away under a connection: the requests end by their timers.
 func TestInterfaceRemovedUnderAConnection(t *testing.T) {
-	pair, ports := openEnds(t, nettest.Config{})
+	overLinks(t, testInterfaceRemovedUnderAConnection)
+}
+
+func testInterfaceRemovedUnderAConnection(t *testing.T, kind LinkKind) {
+	pair, ports := openEndsOver(t, nettest.Config{}, kind)
 	x, y := newEndpoint(t, ports[0], 1<<20, 16), newEndpoint(t, ports[1], 1<<20, 16)
 	connectEnds(t, pair, x, y, ib.MTU1024)
 	x.write(1, y, 0, 1000)
@@ -300,8 +328,10 @@ func TestInterfaceRemovedUnderAConnection(t *testing.T) {
 }
 
 // A link that is down loses packets, and goes on when it is up again.
-func TestLinkDownAndUp(t *testing.T) {
-	pair, ports := openEnds(t, nettest.Config{})
+func TestLinkDownAndUp(t *testing.T) { overLinks(t, testLinkDownAndUp) }
+
+func testLinkDownAndUp(t *testing.T, kind LinkKind) {
+	pair, ports := openEndsOver(t, nettest.Config{}, kind)
 	x, y := newEndpoint(t, ports[0], 1<<20, 64), newEndpoint(t, ports[1], 1<<20, 64)
 	connectEnds(t, pair, x, y, ib.MTU1024)
 	fill(x.buf, 1)
@@ -324,8 +354,10 @@ func TestLinkDownAndUp(t *testing.T) {
 }
 
 // A QP whose peer's MAC address isn't known waits for it.
-func TestUnknownNeighbourParks(t *testing.T) {
-	pair, ports := openEnds(t, nettest.Config{})
+func TestUnknownNeighbourParks(t *testing.T) { overLinks(t, testUnknownNeighbourParks) }
+
+func testUnknownNeighbourParks(t *testing.T, kind LinkKind) {
+	pair, ports := openEndsOver(t, nettest.Config{}, kind)
 	x, y := newEndpoint(t, ports[0], 1000, 16), newEndpoint(t, ports[1], 1000, 16)
 	x.slow = true // the kernel asks for a neighbour once a second
 	late := netip.MustParseAddr("10.77.0.99")

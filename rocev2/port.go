@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,12 @@ type Config struct {
 	// parameters.
 	NoCongestionControl bool
 	Congestion          cc.Params
+
+	// AllowPeers, unless it is empty, lists whose packets are taken: see SetAllowPeers.
+	AllowPeers []netip.Prefix
+	// Takes, unless it is nil, reports whether packets to an address are for the port:
+	// for Links that bring others, too. Any worker calls it.
+	Takes func(ib.GID) bool
 }
 
 // Port is one RoCEv2 port.
@@ -51,6 +58,7 @@ type Port struct {
 	groups  groups
 	workers []*Worker
 	sinks   sinks
+	allow   atomic.Pointer[allowList] // nil: all peers
 
 	congestion *cc.Params // nil: rates aren't controlled
 
@@ -111,6 +119,9 @@ func NewPort(c Config) (*Port, error) {
 	}
 	p.qps.Quarantine(quarantine)
 	p.groups.seed = maphash.MakeSeed()
+	if err := p.SetAllowPeers(c.AllowPeers); err != nil {
+		return nil, err
+	}
 	if err := p.makeWorkers(); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}

@@ -9,12 +9,16 @@ import (
 	"github.com/urxe/urxe/internal/control"
 	"github.com/urxe/urxe/rocev2/wire"
 	"github.com/urxe/urxe/xdp"
+	"github.com/urxe/urxe/xdp/afpacket"
 )
 
 // Stats is everything that a Port counts, and what it is.
 type Stats struct {
 	Device    string            `json:"device"`
-	Link      string            `json:"link"` // "af_xdp" or "mem"
+	Link      string            `json:"link"`                   // "af_xdp", "af_packet" or "mem"
+	Rung      string            `json:"rung,omitempty"`         // how the link was opened
+	Reasons   []string          `json:"rung_reasons,omitempty"` // what was wrong with each better way
+	Trouble   string            `json:"link_trouble,omitempty"` // why nothing may come although it is open
 	State     string            `json:"state"`
 	MTU       int               `json:"mtu"`        // of the interface, bytes
 	ActiveMTU int               `json:"active_mtu"` // bytes of payload a packet
@@ -25,6 +29,7 @@ type Stats struct {
 	Counters  map[string]uint64 `json:"counters"`                   // under the names of rxe, where it has one
 	Drops     map[string]uint64 `json:"drops"`                      // received packets dropped, by reason; those that happened
 	XDP       *XDPStats         `json:"xdp,omitempty"`
+	AFPacket  *afpacket.Stats   `json:"af_packet,omitempty"`
 }
 
 // XDPStats are about the AF_XDP side of a Port.
@@ -53,11 +58,9 @@ func (p *Port) Stats() Stats {
 			s.Drops[wire.Verdict(v).String()] = n
 		}
 	}
-	if p.netdev != nil {
-		x := p.netdev.xdp
-		s.Link = "af_xdp"
-		s.XDP = &XDPStats{Info: x.Info(), Sockets: x.Stats()}
-		s.XDP.Program, _ = x.ProgramStats() // zero once it is closed
+	if d := p.netdev; d != nil {
+		s.Link, s.Reasons = d.carrier.kind().String(), d.reasons
+		d.carrier.describe(&s)
 	}
 	return s
 }

@@ -68,6 +68,7 @@ func (w *Worker) receive(from uint8, now clock.Time) bool {
 	}
 	w.moved += n
 	w.warmReceived(n)
+	w.parser.Admits = w.gate.of(from)
 	kept := 0
 	for i := range n {
 		f := &w.rx[i]

@@ -46,6 +46,7 @@ type Worker struct {
 	batch   *mem.Batch
 	pkt     wire.Packet // the packet being handled
 	parser  wire.Parser
+	gate    gate
 	rx      [burst]RxFrame
 	tx      [burst]planned
 	ntx     int  // packets in tx
@@ -122,7 +123,7 @@ type receiveOnly interface{ CanSend() bool }
 func newWorker(p *Port, index int, link, loop Link) *Worker {
 	r, ok := link.(receiveOnly)
 	w := &Worker{
-		port: p, index: index, line: link, sends: !ok || r.CanSend(), batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
+		port: p, index: index, line: link, gate: newGate(p), sends: !ok || r.CanSend(), batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
 		bursts: make(map[CQ]*cqBurst), shares: newShares(), done: make(chan struct{}), roused: make(chan struct{}, 1), spin: p.cfg.Spin,
 	}
 	w.sides = [...]side{sideWire: {link: link, used: true}, sideLoop: {link: loop}}

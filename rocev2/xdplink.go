@@ -2,7 +2,6 @@ package rocev2
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -20,26 +19,22 @@ type xdpLink struct {
 	recv [burst]xdp.Packet
 	give [burst]xdp.Packet
 
-	timer    int // timerfd: unlike a timeout, it isn't late by the thread's timer slack
+	alarm    alarm
 	starved  atomic.Bool
 	down     bool   // the interface is: what is sent is lost
 	overflow []byte // room for frames that will be lost
 }
 
-// txPause is how long a sleep lasts at most while there is no room to send: not
-// every driver tells when there is.
-const txPause = 100 * time.Microsecond
-
 // lostToken marks a frame that is lost when it is sent.
 const lostToken = ^uint64(0)
 
 func newXDPLink(s *xdp.Socket, rxFrames int) (*xdpLink, error) {
-	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	a, err := newAlarm()
 	if err != nil {
-		return nil, fmt.Errorf("make a timerfd: %w", err)
+		return nil, err
 	}
 	return &xdpLink{
-		s: s, rx: newSlab(rxFrames), tx: newSlab(2 * burst), timer: fd, overflow: make([]byte, 2*4096),
+		s: s, rx: newSlab(rxFrames), tx: newSlab(2 * burst), alarm: a, overflow: make([]byte, 2*4096),
 	}, nil
 }
 
@@ -144,41 +139,19 @@ func (l *xdpLink) Flush() error {
 }
 
 func (l *xdpLink) Wait(deadline clock.Time, rx bool) {
-	timeout := time.Duration(-1)
-	if l.starved.Load() {
-		timeout = txPause
+	bell, timeout, passed := l.alarm.set(deadline, l.starved.Load())
+	if passed {
+		return
 	}
-	extra := [1]unix.PollFd{{Fd: -1}}
-	if deadline != clock.Never {
-		d := deadline.Sub(clock.Now())
-		if d <= 0 {
-			return
-		}
-		if l.setTimer(d) != nil {
-			timeout = d
-		}
-		extra[0] = unix.PollFd{Fd: int32(l.timer), Events: unix.POLLIN}
-	}
+	extra := [1]unix.PollFd{bell}
 	if err := l.s.Wait(timeout, rx, extra[:]); err != nil {
 		time.Sleep(time.Millisecond) // it is gone, or closed: the caller finds out
 	}
 }
 
-func (l *xdpLink) setTimer(d time.Duration) error {
-	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))} // 0 would disarm it
-	return unix.TimerfdSettime(l.timer, 0, &at, nil)
-}
-
 func (l *xdpLink) Wake() { l.s.Wake() }
 
-func (l *xdpLink) Close() error {
-	err := l.s.Close()
-	if l.timer >= 0 {
-		err = errors.Join(err, unix.Close(l.timer))
-		l.timer = -1
-	}
-	return err
-}
+func (l *xdpLink) Close() error { return errors.Join(l.s.Close(), l.alarm.close()) }
 
 // yield lets other threads of the machine run first.
 func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

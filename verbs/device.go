@@ -1,7 +1,9 @@
 package verbs
 
 import (
+	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -19,7 +21,8 @@ type Options struct {
 	NodeGUID ib.GUID // 0: made from the interface's MAC address, as rxe does
 
 	// Of Open only.
-	XDP  xdp.Options   // mode, copy or zero-copy, frames
+	Link LinkKind      // what frames go by
+	XDP  xdp.Options   // mode, copy or zero-copy, frames; another XDP program's map (docs/xskmap.md)
 	Spin time.Duration // how long an idle worker looks for more before it sleeps; 0: 20 µs; negative: never
 	// PKeys is the P_Key table of the port: the partitions that it is in, as full or limited member (IBA 10.9). Nil means
 	// ib.PKeyDefault alone, as on every Linux RoCE device. On Ethernet nobody else sets it.
@@ -27,6 +30,8 @@ type Options struct {
 	// NoCongestionControl turns DCQCN off: packets aren't capable of ECN, and
 	// congestion notifications are neither sent nor heeded (Annex A17.9).
 	NoCongestionControl bool
+	// AllowPeers lists whose packets are taken; empty: everybody's. See SetAllowPeers.
+	AllowPeers []netip.Prefix
 }
 
 // Device is an RDMA device with one port. All methods may be called by any goroutine.
@@ -129,6 +134,16 @@ func (d *Device) Query() DeviceAttr {
 	a := limits
 	a.Name, a.NodeGUID = d.name, d.guid
 	return a
+}
+
+// SetAllowPeers makes the device take packets from now on only from source addresses in these prefixes; none means from
+// all. What others send is dropped before anything else is looked at, and counted as "not_a_peer": nftables and the like
+// don't see packets that go by AF_XDP. Traffic of the device with itself is not concerned.
+func (d *Device) SetAllowPeers(list []netip.Prefix) error {
+	if err := d.engine.SetAllowPeers(list); err != nil {
+		return fmt.Errorf("verbs: %w: %w", ErrInvalid, err)
+	}
+	return nil
 }
 
 // Close destroys everything that was made on the device, as the kernel does for a process that ends, and the device

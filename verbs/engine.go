@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"io"
+	"net/netip"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
@@ -19,6 +20,7 @@ type engine interface {
 	State() ib.PortState
 	Err() error
 	OnChange(func())
+	SetAllowPeers([]netip.Prefix) error
 	Stats() rocev2.Stats
 	Drops() [wire.NumVerdicts]uint64
 	Record(out io.Writer, stop <-chan struct{}) error

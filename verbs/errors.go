@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/urxe/urxe/internal/control"
+	"github.com/urxe/urxe/xdp"
 )
 
 // What went wrong, for errors.Is. Every error of this package that has one of these causes wraps it, and says beside it
@@ -24,6 +25,8 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrHeld: another process, or this one, has opened the interface.
 	ErrHeld = control.ErrHeld
+	// ErrXDPInUse: an XDP program or AF_XDP socket that isn't ours has the interface, or the entry of a pinned XSKMAP.
+	ErrXDPInUse = xdp.ErrInUse
 	// ErrCQOverrun: completions were lost because a completion queue was full.
 	ErrCQOverrun = errors.New("completion queue overrun")
 )

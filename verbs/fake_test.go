@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"io"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 
@@ -44,6 +45,7 @@ func (e *fakeEngine) Name() string                            { return "fake0" }
 func (e *fakeEngine) State() ib.PortState                     { return e.state }
 func (e *fakeEngine) Err() error                              { return e.dead }
 func (e *fakeEngine) OnChange(f func())                       { e.changed = f }
+func (e *fakeEngine) SetAllowPeers([]netip.Prefix) error      { return nil }
 func (e *fakeEngine) Stats() rocev2.Stats                     { return rocev2.Stats{} }
 func (e *fakeEngine) PKeys() ib.PKeyTable                     { return ib.PKeyTable{ib.PKeyDefault} }
 func (e *fakeEngine) Drops() (d [wire.NumVerdicts]uint64)     { return d }

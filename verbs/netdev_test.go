@@ -72,23 +72,31 @@ func TestDevicesAndHolder(t *testing.T) {
 	}
 }
 
-// Who else has an XDP program on the interface holds it, too.
+// Who else has an XDP program on the interface is named when AF_XDP is asked for; else
+// the device is over AF_PACKET and says why.
 func TestInterfaceOfAnotherProgram(t *testing.T) {
 	nettest.Require(t)
 	e := nettest.New(t, nettest.Config{}).Ends[0]
-	var held error
 	if err := e.NS.Do(func() error {
 		other, err := xdp.Open(e.Name, xdp.Options{})
 		if err != nil {
 			return err
 		}
-		_, held = Open(e.Name, Options{})
-		return other.Close()
+		defer other.Close()
+		_, err = Open(e.Name, Options{Link: LinkAFXDP})
+		if !errors.Is(err, ErrXDPInUse) || errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "urxe_roce") {
+			t.Errorf("opened beside another program: %v", err)
+		}
+		d, err := Open(e.Name, Options{})
+		if err != nil {
+			return err
+		}
+		if s := d.Stats(); s.Link != "af_packet" || s.AFPacket == nil || s.XDP != nil || len(s.Reasons) != 1 || !strings.Contains(s.Reasons[0], "urxe_roce") {
+			t.Errorf("%+v", s)
+		}
+		return d.Close()
 	}); err != nil {
 		t.Fatal(err)
-	}
-	if !errors.Is(held, ErrHeld) || !strings.Contains(held.Error(), "urxe_roce") {
-		t.Errorf("opened beside another program: %v", held)
 	}
 }
 

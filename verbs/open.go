@@ -1,28 +1,38 @@
 package verbs
 
 import (
-	"errors"
-	"fmt"
 	"net"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/netif"
 	"github.com/urxe/urxe/rocev2"
-	"github.com/urxe/urxe/xdp"
+)
+
+// LinkKind says what a device's frames are to go by.
+type LinkKind = rocev2.LinkKind
+
+// The kinds; Options.XDP says in which way of AF_XDP.
+const (
+	LinkAuto     = rocev2.LinkAuto     // AF_XDP in the best way that can be had, else AF_PACKET
+	LinkAFXDP    = rocev2.LinkAFXDP    // AF_XDP or fail
+	LinkAFPacket = rocev2.LinkAFPacket // AF_PACKET or fail
 )
 
 // Open opens a network interface, of the calling thread's network namespace, as an RDMA device over AF_XDP. It needs
 // root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. The interface goes on serving the kernel's traffic; only RoCEv2 to its
 // own addresses comes here.
 //
+// Where AF_XDP can't be had (another XDP program, an interface or a kernel that refuses it, missing capabilities), the
+// device is over AF_PACKET, which needs CAP_NET_RAW only and is slower; Options.Link can forbid that. Stats tells what was
+// got, and why.
+//
 // A device holds its interface for itself: a second opener, in this process or another, gets ErrHeld with the name of the
-// holder. So does who opens an interface that another XDP program or AF_XDP socket has already.
+// holder. If AF_XDP was asked for and another XDP program or AF_XDP socket has the interface already, the error is
+// ErrXDPInUse and names that.
 func Open(netdev string, o Options) (*Device, error) {
 	p, err := rocev2.OpenNetdev(netdev, rocev2.NetdevOptions{
-		Name: o.Name, XDP: o.XDP, Spin: o.Spin, PKeys: o.PKeys, NoCongestionControl: o.NoCongestionControl})
-	if errors.Is(err, xdp.ErrInUse) {
-		return nil, fmt.Errorf("%w: %w", ErrHeld, err)
-	}
+		Name: o.Name, Link: o.Link, XDP: o.XDP, Spin: o.Spin, PKeys: o.PKeys, AllowPeers: o.AllowPeers,
+		NoCongestionControl: o.NoCongestionControl})
 	if err != nil {
 		return nil, err
 	}

@@ -187,6 +187,10 @@ func (i *Interface) mayAskAtOnce() {
 
 // solicit makes the kernel find or confirm a neighbour, as if it had a packet for it.
 func (i *Interface) solicit(hop netip.Addr) error {
+	if i.knocker != nil {
+		i.knocker.knock(hop, i.index)
+		return nil
+	}
 	family := unix.AF_INET
 	if hop.Is6() {
 		family = unix.AF_INET6

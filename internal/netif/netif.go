@@ -35,6 +35,7 @@ type Interface struct {
 	requests *netlink.Handle
 	dump     map[int]*nl.SocketHandle // for the requests that netlink hides a part of
 	events   *nl.NetlinkSocket
+	knocker  *knocker // nil: the kernel is asked
 	stop     chan struct{}
 	ended    sync.WaitGroup
 	closing  sync.Once
@@ -101,6 +102,7 @@ func (i *Interface) open() (err error) {
 		return err
 	}
 	i.index = link.Attrs().Index
+	i.knocker = openKnocker(i.name)
 	// First the events, then the state: so nothing is missed in between.
 	if i.events, err = nl.Subscribe(unix.NETLINK_ROUTE, groups...); err != nil {
 		return fmt.Errorf("subscribe to netlink: %w", err)
@@ -161,6 +163,9 @@ func (i *Interface) closeSockets() {
 	}
 	for _, s := range i.dump {
 		s.Close()
+	}
+	if i.knocker != nil {
+		i.knocker.close()
 	}
 	if i.events != nil {
 		i.events.Close()

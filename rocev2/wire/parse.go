@@ -33,12 +33,20 @@ func Parse(p *Packet, f *Frame) Verdict { return new(Parser).Parse(p, f) }
 
 // Parser is Parse for one packet after the other, with less work for those that
 // follow one of the same flow. The zero value is ready.
-type Parser struct{ last lastIPv4 }
+type Parser struct {
+	last lastIPv4
+	// Admits, unless it is nil, judges a packet by its IP header, before the rest is
+	// looked at: of p, the addresses, TClass and SrcPort are set.
+	Admits func(p *Packet) Verdict
+}
 
 // Parse takes the packet in f apart into p.
 func (c *Parser) Parse(p *Packet, f *Frame) Verdict {
 	*p = Packet{Frame: f}
 	udp, v := p.parseIP(f.Frag[0])
+	if v == Accepted && c.Admits != nil {
+		v = c.Admits(p)
+	}
 	if v != Accepted {
 		return v
 	}

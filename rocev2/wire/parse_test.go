@@ -448,3 +448,36 @@ func TestSourcePort(t *testing.T) {
 		}
 	}
 }
+
+// Admits is asked about packets whose IP and UDP headers are right, before anything
+// behind them is looked at, and its verdict is final.
+func TestParserAdmits(t *testing.T) {
+	for name, f := range flows() {
+		bad := raw(&f, make([]byte, 40)) // an opcode of RC with a wrong length
+		short := raw(&f, make([]byte, 3))
+		bad[len(bad)-1] ^= 1
+		verdict, asked := DropNotPeer, 0
+		c := Parser{Admits: func(p *Packet) Verdict {
+			asked++
+			if p.SrcGID() != f.Src || p.DstGID() != f.Dst || p.SrcPort != f.SrcPort || p.TClass != f.TClass || p.VLAN != f.VLAN {
+				t.Errorf("%s: asked about %+v", name, p)
+			}
+			return verdict
+		}}
+		var p Packet
+		for _, b := range [][]byte{bad, short} {
+			if v := c.Parse(&p, &Frame{Frag: [2][]byte{b}}); v != DropNotPeer {
+				t.Errorf("%s: %v", name, v)
+			}
+		}
+		verdict = Accepted
+		if v, want := c.Parse(&p, &Frame{Frag: [2][]byte{bad}}), Parse(&p, &Frame{Frag: [2][]byte{bad}}); v != want {
+			t.Errorf("%s: %v, want %v", name, v, want)
+		}
+		other := bytes.Clone(bad)
+		binary.BigEndian.PutUint16(other[len(other)-40-UDPLen+2:], 4790)
+		if v := c.Parse(&p, &Frame{Frag: [2][]byte{other}}); v != DropNotRoCE || asked != 3 {
+			t.Errorf("%s: %v, asked %d times", name, v, asked)
+		}
+	}
+}
