@@ -47,7 +47,7 @@ packets go over AF_XDP sockets. Without root the link between the devices is in 
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.Link, "link", "", "af_xdp or mem (default: af_xdp as root, else mem)")
+	f.StringVar(&o.Link, "link", "", "af_xdp, af_packet or mem (default: af_xdp as root, else mem)")
 	f.IntVar(&mtu, "mtu", 1024, "path MTU: 256, 512, 1024, 2048 or 4096")
 	f.DurationVar(&o.Duration, "duration", 300*time.Millisecond, "of each measurement")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
@@ -57,7 +57,7 @@ packets go over AF_XDP sockets. Without root the link between the devices is in 
 // demoLink settles what the demonstration runs over.
 func demoLink(c *cobra.Command, asked string) (string, error) {
 	switch asked {
-	case demo.LinkAFXDP, demo.LinkMem:
+	case demo.LinkAFXDP, demo.LinkAFPacket, demo.LinkMem:
 		return asked, nil
 	case "":
 		if os.Geteuid() == 0 {
@@ -66,5 +66,5 @@ func demoLink(c *cobra.Command, asked string) (string, error) {
 		fmt.Fprintln(c.ErrOrStderr(), "Not root, so the link between the devices is in memory; as root it is a veth pair with AF_XDP.")
 		return demo.LinkMem, nil
 	}
-	return "", fmt.Errorf("--link %s: want %s or %s", asked, demo.LinkAFXDP, demo.LinkMem)
+	return "", fmt.Errorf("--link %s: want %s, %s or %s", asked, demo.LinkAFXDP, demo.LinkAFPacket, demo.LinkMem)
 }

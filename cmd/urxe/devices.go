@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -22,11 +23,11 @@ func newDevices() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			held := make([]string, len(list))
+			held := make([]*rocev2.Stats, len(list))
 			for i := range list {
 				if s, err := statsOf(list[i].Name); err == nil {
 					list[i].Port.PKeyTable = s.PKeys
-					held[i] = fmt.Sprintf("    held by a urxe process, with %d QPs\n", s.QPs)
+					held[i] = &s
 				}
 			}
 			if asJSON {
@@ -34,7 +35,9 @@ func newDevices() *cobra.Command {
 			}
 			for i := range list {
 				printDevice(c.OutOrStdout(), &list[i])
-				fmt.Fprint(c.OutOrStdout(), held[i])
+				if held[i] != nil {
+					printHolder(c.OutOrStdout(), held[i])
+				}
 			}
 			return nil
 		},
@@ -52,6 +55,19 @@ func printDevice(w io.Writer, d *verbs.DeviceInfo) {
 		if !g.IsZero() {
 			fmt.Fprintf(w, "    GID %d: %v\n", i, g)
 		}
+	}
+}
+
+// printHolder says what the process that holds a device has, and what it got of the
+// ladder and why.
+func printHolder(w io.Writer, s *rocev2.Stats) {
+	fmt.Fprintf(w, "    held by a urxe process, with %d QPs, over %s\n", s.QPs, s.Link)
+	fmt.Fprintf(w, "    link: %s\n", s.Rung)
+	for _, why := range s.Reasons {
+		fmt.Fprintf(w, "    not better, as: %s\n", why)
+	}
+	if s.Trouble != "" {
+		fmt.Fprintf(w, "    trouble: %s\n", s.Trouble)
 	}
 }
 

@@ -75,3 +75,51 @@ func TestKill(t *testing.T) {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 }
+
+// withCaps starts urxe in a namespace as a process with these capabilities and no way to more.
+func withCaps(t *testing.T, ns *nettest.NS, caps string, out *safe, args ...string) *exec.Cmd {
+	t.Helper()
+	if _, err := exec.LookPath("setpriv"); err != nil {
+		nettest.SkipOrFail(t, "the program setpriv (of util-linux)")
+	}
+	c := exec.Command("setpriv", append([]string{"--bounding-set=" + caps, "--inh-caps=-all", os.Args[0]}, args...)...)
+	c.Env = append(os.Environ(), "URXE_TEST_RUN=1")
+	c.Stdout, c.Stderr = out, out
+	if err := ns.Start(c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill() })
+	return c
+}
+
+// CAP_NET_RAW is enough for AF_PACKET, and for finding the peer; without it the error says what each way lacks.
+func TestLeastPrivileges(t *testing.T) {
+	nettest.Require(t)
+	p := nettest.New(t, nettest.Config{})
+	var none safe
+	if err := withCaps(t, p.Ends[0].NS, "-all", &none, "pingpong", "rc", "-d", "veth0").Wait(); err == nil ||
+		!strings.Contains(none.String(), "CAP_NET_RAW") || !strings.Contains(none.String(), "CAP_BPF and CAP_NET_ADMIN") {
+		t.Errorf("without capabilities: %v\n%s", err, none.String())
+	}
+	var server, client safe
+	args := []string{"pingpong", "rc", "-d", "veth0", "-e", "-n", "20", "-s", "4000"}
+	s := withCaps(t, p.Ends[0].NS, "-all,+net_raw", &server, args...)
+	var err error
+	for range 100 { // until the server listens
+		var out safe
+		// The kernel has not seen the peer yet, but for the client's TCP, which comes first.
+		if err = withCaps(t, p.Ends[1].NS, "-all,+net_raw", &out, append(args, p.Ends[0].V4.String())...).Wait(); err == nil {
+			_, _ = client.Write([]byte(out.String()))
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err := errors.Join(err, s.Wait()); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, server.String(), client.String())
+	}
+	for _, out := range []string{server.String(), client.String()} {
+		if !strings.Contains(out, "packets go by AF_PACKET") || !strings.Contains(out, "CAP_BPF and CAP_NET_ADMIN") || !strings.Contains(out, "20 iters in") {
+			t.Errorf("it says:\n%s", out)
+		}
+	}
+}

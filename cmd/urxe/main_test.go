@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/tests/owner"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -67,10 +69,15 @@ func TestExitCodes(t *testing.T) {
 		{"pingpong ud -s -1", 2, "--size -1: want 0 to"},
 		{"pingpong rc -t", 1, "doesn't support completion timestamping"},
 		{"pingpong rc -d no-such-dev0", 1, "no-such-dev0"},
+		{"pingpong ud --link wet-string", 2, "--link wet-string: want auto, zerocopy, driver"},
+		{"pingpong rc --link xsk_map", 2, "needs --xsk-map"},
+		{"pingpong rc --link af_packet --xsk-map x", 2, "uses no --xsk-map"},
+		{"pingpong uc --allow 10.0.0.0/33", 2, "want an address or a prefix"},
+		{"perf write bw --allow 10.0.0.1,here", 2, `"here": want an address or a prefix`},
 		{"perf read bw -q 1000", 2, "QPs 1000: want 1 to 256"},
 		{"perf write lat -s 0", 2, "size 1 at least"},
 		{"perf write bw -d no-such-dev0", 1, "no-such-dev0"},
-		{"demo --link=wet-string", 2, "want af_xdp or mem"},
+		{"demo --link=wet-string", 2, "want af_xdp, af_packet or mem"},
 		{"demo --mtu 1", 2, "want 256, 512, 1024, 2048 or 4096"},
 		{"decode", 2, "want one file"},
 		{"decode /no/such/file", 1, "/no/such/file"},
@@ -146,6 +153,78 @@ func TestPingpongStatsAndCapture(t *testing.T) {
 	}
 	if out, stderr, code := command("decode", file); code != 0 || !strings.Contains(out, "SEND") {
 		t.Errorf("the capture: exit code %d\n%s%s\n%s", code, out, stderr, captured.String())
+	}
+}
+
+// A pingpong over each way that packets may go, with the flags that choose it: what the server says of its link, and
+// urxe devices and stats of the process that holds it.
+func TestPingpongOverEachLink(t *testing.T) {
+	nettest.Require(t)
+	for _, c := range []struct {
+		flags   string // of the server; MAP is the path of the owner's map
+		owner   bool   // another XDP program has the server's interface
+		link    string
+		says    string // by the server, or nothing
+		devices string // by urxe devices
+	}{
+		{"--link auto", false, "af_xdp", "", "driver mode, copy"},
+		{"--link driver", false, "af_xdp", "", "driver mode, copy"},
+		{"--link generic", false, "af_xdp", "", "generic mode, copy"},
+		{"--link xsk_map --xsk-map MAP", true, "af_xdp", "", "pinned XSKMAP"},
+		{"--xsk-map MAP", true, "af_xdp", "", "pinned XSKMAP"},
+		{"--link auto", true, "af_packet", "packets go by AF_PACKET, which is slower: ", "not better, as: driver mode, zero-copy, multi-buffer: xdp: veth0: attach program"},
+		{"--link af_packet --allow 192.0.2.0/24,10.77.0.2", false, "af_packet", "", "packet socket"},
+	} {
+		t.Run(fmt.Sprintf("%s, owner %v", c.flags, c.owner), func(t *testing.T) {
+			p := nettest.New(t, nettest.Config{})
+			e := p.Ends[0]
+			if c.owner {
+				w, err := owner.Attach(e, owner.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.Close()
+				c.flags = strings.ReplaceAll(c.flags, "MAP", w.Path)
+			}
+			var server, client, devices, stats safe
+			in := func(end int, out, errs *safe, args ...string) (code int) {
+				if err := p.Ends[end].NS.Do(func() error { code = run(args, out, errs); return nil }); err != nil {
+					t.Fatal(err)
+				}
+				return code
+			}
+			var errs safe
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			wg.Go(func() {
+				args := []string{"pingpong", "rc", "-d", e.Name, "-e", "-n", "10", "-s", "5000"}
+				if code := in(0, &server, &errs, append(args, strings.Fields(c.flags)...)...); code != 0 {
+					t.Errorf("server: exit code %d: %s", code, errs.String())
+				}
+			})
+			for end := time.Now().Add(10 * time.Second); in(0, &stats, &stats, "stats", e.Name) != 0; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the server doesn't come up: ", errs.String())
+				}
+			}
+			in(0, &devices, &devices, "devices")
+			for i := 0; in(1, &client, &client, "pingpong", "rc", "-d", "veth0", "-e", "-n", "10", "-s", "5000", e.V4.String()) != 0; i++ {
+				if i == 100 {
+					t.Fatal("the client fails: ", client.String())
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			wg.Wait()
+			if !strings.Contains(server.String(), "10 iters in") || !strings.Contains(stats.String(), "veth0: "+c.link+", PORT_ACTIVE") {
+				t.Errorf("server: %s\nstats: %s", server.String(), stats.String())
+			}
+			if got := errs.String(); !strings.Contains(got, c.says) || c.says == "" && got != "" {
+				t.Errorf("the server says %q, want %q", got, c.says)
+			}
+			if got := devices.String(); !strings.Contains(got, "over "+c.link) || !strings.Contains(got, c.devices) {
+				t.Errorf("devices: %s\nwant %q", got, c.devices)
+			}
+		})
 	}
 }
 

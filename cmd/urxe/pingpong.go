@@ -92,13 +92,16 @@ func (f *pingpongFlags) run(c *cobra.Command, args []string) error {
 	if err := f.check(); err != nil {
 		return usage(c, err)
 	}
+	if err := f.device.check(); err != nil {
+		return usage(c, err)
+	}
 	if err := f.unsupported(); err != nil {
 		return err
 	}
 	if len(args) > 0 {
 		f.Host = args[0]
 	}
-	d, err := f.device.open()
+	d, err := f.device.open(c.ErrOrStderr())
 	if err != nil {
 		return err
 	}

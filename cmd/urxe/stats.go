@@ -83,6 +83,9 @@ func statsOf(ifname string) (s rocev2.Stats, err error) {
 
 func printStats(w io.Writer, s *rocev2.Stats, all bool) {
 	fmt.Fprintf(w, "%s: %s, PORT_%s, MTU %d, active path MTU %d, %d QPs\n", s.Device, s.Link, s.State, s.MTU, s.ActiveMTU, s.QPs)
+	if s.Trouble != "" {
+		fmt.Fprintf(w, "    trouble: %s\n", s.Trouble)
+	}
 	printCounters(w, "", s.Counters, all)
 	printCounters(w, "dropped: ", s.Drops, all)
 }

@@ -18,7 +18,8 @@ import (
 type pingpong struct {
 	service                   string // rc, uc or ud
 	size, pathMTU, gid, iters int
-	lossy                     bool // packets are lost on purpose
+	lossy                     bool   // packets are lost on purpose
+	flags                     string // of urxe alone
 }
 
 func (p pingpong) String() string {
@@ -36,6 +37,9 @@ func (p pingpong) args(device string) []string {
 	return args
 }
 
+// ours are the options of urxe.
+func (p pingpong) ours() []string { return append(p.args(guest.Iface), strings.Fields(p.flags)...) }
+
 const pingpongPort = 18515
 
 // bothWays runs p with urxe as the client and as the server of a guest.
@@ -49,14 +53,14 @@ func (p pingpong) toGuest(t *testing.T, g *guest.Guest) {
 	defer cancel()
 	server := g.Background(t, append([]string{p.program()}, p.args(guest.Device)...)...)
 	g.WaitListen(t, pingpongPort)
-	client := startUrxe(ctx, t, g.Lab, p.service, append(p.args(guest.Iface), g.IP4)).wait()
+	client := startUrxe(ctx, t, g.Lab, p.service, append(p.ours(), g.IP4)).wait()
 	p.check(t, ofGuest(server.Wait(ctx)), client)
 }
 
 func (p pingpong) fromGuest(t *testing.T, g *guest.Guest) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	server := startUrxe(ctx, t, g.Lab, p.service, p.args(guest.Iface))
+	server := startUrxe(ctx, t, g.Lab, p.service, p.ours())
 	g.Lab.WaitListen(t, pingpongPort)
 	client := ofGuest(g.Exec(ctx, append([]string{p.program()}, append(p.args(guest.Device), guest.HostIP4)...)...))
 	p.check(t, server.wait(), client)
@@ -162,7 +166,7 @@ func TestPingpongSizes(t *testing.T) {
 			g := guest.Start(t, k, guest.Options{})
 			g.Lab.SetMTU(t, 1500)
 			for _, size := range []int{1, 2, 3, 33, 1024, 1025, 5002, 65533, 65536} {
-				pingpong{"rc", size, 1024, guest.GIDIPv4, 20, false}.bothWays(t, g)
+				pingpong{"rc", size, 1024, guest.GIDIPv4, 20, false, ""}.bothWays(t, g)
 			}
 		})
 	}
@@ -179,8 +183,8 @@ func TestPingpongPathMTUs(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, link MTU %d", k, c.linkMTU), func(t *testing.T) {
 				g := guest.Start(t, k, guest.Options{MTU: c.linkMTU})
 				g.Lab.SetMTU(t, c.linkMTU)
-				pingpong{"rc", 10001, c.ipv4, guest.GIDIPv4, 10, false}.bothWays(t, g)
-				pingpong{"rc", 10001, c.ipv6, guest.GIDIPv6, 10, false}.bothWays(t, g)
+				pingpong{"rc", 10001, c.ipv4, guest.GIDIPv4, 10, false, ""}.bothWays(t, g)
+				pingpong{"rc", 10001, c.ipv6, guest.GIDIPv6, 10, false, ""}.bothWays(t, g)
 			})
 		}
 	}
@@ -195,10 +199,10 @@ func TestPingpongUnreliable(t *testing.T) {
 				g.Lab.SetMTU(t, c.linkMTU)
 				for _, gid := range []int{guest.GIDIPv4, guest.GIDIPv6} {
 					for _, size := range []int{1, 2, 33, c.pathMTU} {
-						pingpong{"ud", size, c.pathMTU, gid, 20, false}.bothWays(t, g)
+						pingpong{"ud", size, c.pathMTU, gid, 20, false, ""}.bothWays(t, g)
 					}
 					for _, size := range []int{1, 1027, 5002} {
-						pingpong{"uc", size, c.pathMTU, gid, 20, false}.bothWays(t, g)
+						pingpong{"uc", size, c.pathMTU, gid, 20, false, ""}.bothWays(t, g)
 					}
 				}
 			})
@@ -215,7 +219,7 @@ func TestPingpongLoss(t *testing.T) {
 					g := guest.Start(t, k, guest.Options{})
 					g.Lab.SetMTU(t, 1500)
 					g.Lose(t, d, 20)
-					pingpong{"rc", 6001, 1024, gid, 100, true}.bothWays(t, g)
+					pingpong{"rc", 6001, 1024, gid, 100, true, ""}.bothWays(t, g)
 					if n := g.Lost(t, d); n < 20 {
 						t.Errorf("only %d packets were lost", n)
 					}
@@ -233,7 +237,7 @@ func TestPingpongOnTheWire(t *testing.T) {
 			g := guest.Start(t, k, guest.Options{})
 			g.Lab.SetMTU(t, 1500)
 			c := g.Lab.Capture(t, "udp port 4791")
-			pingpong{"rc", 4096, 1024, guest.GIDIPv4, iters, false}.toGuest(t, g)
+			pingpong{"rc", 4096, 1024, guest.GIDIPv4, iters, false, ""}.toGuest(t, g)
 			file := c.Stop()
 			rows := guest.Fields(t, file, "ip.src", "infiniband.bth.opcode", "infiniband.bth.a", "infiniband.bth.psn")
 			checkICRCs(t, file, len(rows))

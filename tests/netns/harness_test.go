@@ -59,9 +59,14 @@ func open(t testing.TB, e *nettest.End) *verbs.Device {
 	return openName(t, e.NS, e.Name)
 }
 
-func openName(t testing.TB, ns *nettest.NS, name string) (d *verbs.Device) {
+func openName(t testing.TB, ns *nettest.NS, name string) *verbs.Device {
 	t.Helper()
-	if err := ns.Do(func() (err error) { d, err = verbs.Open(name, verbs.Options{}); return err }); err != nil {
+	return openWith(t, ns, name, verbs.Options{})
+}
+
+func openWith(t testing.TB, ns *nettest.NS, name string, o verbs.Options) (d *verbs.Device) {
+	t.Helper()
+	if err := ns.Do(func() (err error) { d, err = verbs.Open(name, o); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

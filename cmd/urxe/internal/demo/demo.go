@@ -19,7 +19,7 @@ import (
 
 // Options are what a demonstration is like. Link and MTU must be set.
 type Options struct {
-	Link     string // LinkAFXDP or LinkMem
+	Link     string // LinkAFXDP, LinkAFPacket or LinkMem
 	MTU      ib.MTU
 	Duration time.Duration // of each measurement
 	Progress io.Writer     // where to say what is being done; nil: nowhere
@@ -29,6 +29,8 @@ type Options struct {
 type Result struct {
 	Link        string      `json:"link"`
 	Description string      `json:"description"`
+	Rung        string      `json:"rung,omitempty"`         // how the link was opened
+	Reasons     []string    `json:"rung_reasons,omitempty"` // what was wrong with each better way
 	PathMTU     int         `json:"path_mtu"`
 	GIDs        [2]string   `json:"gids"`
 	Operations  []Operation `json:"operations"`
@@ -59,15 +61,18 @@ var operations = []verbs.Opcode{verbs.OpSend, verbs.OpSendImm, verbs.OpWrite, ve
 // Run opens the devices, runs everything and closes them again.
 func Run(ctx context.Context, o Options) (r *Result, err error) {
 	open := openMem
-	if o.Link == LinkAFXDP {
-		open = func() (*link, error) { return openVeth(o.MTU) }
+	switch o.Link {
+	case LinkAFXDP:
+		open = func() (*link, error) { return openVeth(o.MTU, verbs.LinkAFXDP) }
+	case LinkAFPacket:
+		open = func() (*link, error) { return openVeth(o.MTU, verbs.LinkAFPacket) }
 	}
 	l, err := open()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	d := &demo{o: o, l: l, r: &Result{Link: l.name, Description: l.describe, PathMTU: o.MTU.Bytes()}}
+	d := &demo{o: o, l: l, r: &Result{Link: l.name, Description: l.describe, Rung: l.rung, Reasons: l.reasons, PathMTU: o.MTU.Bytes()}}
 	for i, dev := range l.devices {
 		g, err := dev.QueryGID(gidIndex(dev))
 		if err != nil {

@@ -44,14 +44,19 @@ func TestInMemory(t *testing.T) {
 	}
 }
 
-func TestOverAFXDP(t *testing.T) {
+func TestOverVeth(t *testing.T) {
 	nettest.Require(t)
-	for _, mtu := range []ib.MTU{ib.MTU1024, ib.MTU4096} {
-		r, err := Run(t.Context(), Options{Link: LinkAFXDP, MTU: mtu, Duration: 10 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
+	for link, rung := range map[string]string{LinkAFXDP: "driver mode, copy", LinkAFPacket: "packet socket"} {
+		for _, mtu := range []ib.MTU{ib.MTU1024, ib.MTU4096} {
+			r, err := Run(t.Context(), Options{Link: link, MTU: mtu, Duration: 10 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkResult(t, r, link)
+			if !strings.Contains(r.Rung, rung) {
+				t.Errorf("rung %q, reasons %q", r.Rung, r.Reasons)
+			}
 		}
-		checkResult(t, r, "af_xdp")
 	}
 }
 

@@ -11,13 +11,16 @@ import (
 
 // Links that the demonstration runs over.
 const (
-	LinkAFXDP = "af_xdp" // a veth pair between two network namespaces
-	LinkMem   = "mem"
+	LinkAFXDP    = "af_xdp"    // a veth pair between two network namespaces
+	LinkAFPacket = "af_packet" // the same
+	LinkMem      = "mem"
 )
 
 // link is two devices that are joined.
 type link struct {
 	name, describe string
+	rung           string   // how the devices got it
+	reasons        []string // why not in a better way
 	devices        [2]*verbs.Device
 	close          []func() error // in this order
 }
@@ -30,16 +33,20 @@ func openMem() (*link, error) {
 	return &link{name: LinkMem, describe: "a link in memory", devices: [2]*verbs.Device{a, b}, close: []func() error{a.Close, b.Close}}, nil
 }
 
-// openVeth makes two network namespaces with a veth pair between them, and opens its ends.
-func openVeth(mtu ib.MTU) (_ *link, err error) {
-	if missing := nettest.Missing(); missing != "" {
-		return nil, fmt.Errorf("AF_XDP can't be used here: %s (--link=mem runs in memory)", missing)
+// openVeth makes two network namespaces with a veth pair between them, and opens its ends, over this link and no other.
+func openVeth(mtu ib.MTU, kind verbs.LinkKind) (_ *link, err error) {
+	missing, name := nettest.Missing, "AF_XDP"
+	if kind == verbs.LinkAFPacket {
+		missing, name = nettest.MissingNamespaces, "AF_PACKET"
+	}
+	if what := missing(); what != "" {
+		return nil, fmt.Errorf("%s can't be used here: %s (--link=mem runs in memory)", name, what)
 	}
 	pair, err := nettest.NewPair(nettest.Config{Name: "urxe0", MTU: max(1500, mtu.Bytes()+ib.RoCEOverhead)})
 	if err != nil {
 		return nil, err
 	}
-	l := &link{name: LinkAFXDP, describe: "AF_XDP on a veth pair between two network namespaces"}
+	l := &link{name: kind.String(), describe: name + " on a veth pair between two network namespaces"}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
@@ -47,7 +54,7 @@ func openVeth(mtu ib.MTU) (_ *link, err error) {
 	}()
 	for i, e := range pair.Ends {
 		if err := e.NS.Do(func() (err error) {
-			l.devices[i], err = verbs.Open(e.Name, verbs.Options{})
+			l.devices[i], err = verbs.Open(e.Name, verbs.Options{Link: kind})
 			return err
 		}); err != nil {
 			l.close = append(l.close, pair.Close)
@@ -56,6 +63,8 @@ func openVeth(mtu ib.MTU) (_ *link, err error) {
 		l.close = append(l.close, l.devices[i].Close)
 	}
 	l.close = append(l.close, pair.Close)
+	s := l.devices[0].Stats()
+	l.rung, l.reasons = s.Rung, s.Reasons
 	return l, nil
 }
 
