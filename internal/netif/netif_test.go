@@ -190,6 +190,28 @@ func TestNextHops(t *testing.T) {
 }
 
 // A neighbour that isn't there is asked for again, with time between.
+// Without CAP_NET_ADMIN the kernel can't be asked for a neighbour, and finds it all the same.
+func TestNextHopsWithoutPrivileges(t *testing.T) {
+	p := nettest.New(t, nettest.Config{})
+	e, peer := p.Ends[0], p.Ends[1]
+	var i *Interface
+	if err := e.NS.WithCaps(nil, func() (err error) { i, err = Open(e.Name); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer i.Close()
+	if i.knocker == nil {
+		t.Fatal("it would ask the kernel")
+	}
+	w := &watched{Interface: i, t: t, end: e, changes: make(chan struct{}, 1)}
+	mac := [6]byte(peer.MAC)
+	for _, dst := range []netip.Addr{peer.V4, peer.V6, peer.LL} {
+		w.ip("neigh", "flush", "dev", e.Name)
+		if got := w.hop(dst); got != mac {
+			t.Errorf("next hop to %v is %x, want %x", dst, got, mac)
+		}
+	}
+}
+
 func TestUnansweredNeighbour(t *testing.T) {
 	p := nettest.New(t, nettest.Config{})
 	w := watch(t, p.Ends[0])
