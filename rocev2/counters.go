@@ -8,6 +8,7 @@ import (
 // Counters of a Port.
 type Counters struct {
 	SentPkts, RcvdPkts, SentBytes, RcvdBytes uint64
+	TooLong                                  uint64 // packets that weren't sent as the interface's MTU had become less than they need
 	qp.Counters
 	congestionCounters
 	multicastCounters
@@ -35,6 +36,7 @@ func (p *Port) Counters() (c Counters) {
 		c.RcvdPkts += w.traffic.rcvdPkts
 		c.SentBytes += w.traffic.sentBytes
 		c.RcvdBytes += w.traffic.rcvdBytes
+		c.TooLong += w.traffic.tooLong
 		c.Counters.Add(&w.counters)
 		c.congestionCounters.add(&w.traffic.congestionCounters)
 		c.multicastCounters.add(&w.traffic.multicastCounters)

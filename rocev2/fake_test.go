@@ -48,12 +48,13 @@ func (f *fakeCore) setDeadline(t clock.Time) { f.when.Store(int64(t)) }
 func (f *fakeCore) planned() int             { return int(f.plans.Load()) }
 func (f *fakeCore) expired() int             { return int(f.expiries.Load()) }
 
-func (f *fakeCore) HoldAcks(bool)   {}
-func (f *fakeCore) Pace(clock.Time) {}
-func (f *fakeCore) Congested()      {}
-func (f *fakeCore) SetMTU(ib.MTU)   {}
-func (f *fakeCore) PathsChanged()   {}
-func (f *fakeCore) Release()        { f.released++ }
+func (f *fakeCore) HoldAcks(bool)          {}
+func (f *fakeCore) Pace(clock.Time)        {}
+func (f *fakeCore) Congested()             {}
+func (f *fakeCore) SetMTU(ib.MTU)          {}
+func (f *fakeCore) Unreachable(clock.Time) {}
+func (f *fakeCore) PathsChanged()          {}
+func (f *fakeCore) Release()               { f.released++ }
 
 func (f *fakeCore) Handle(*wire.Packet, clock.Time, *mem.Batch) wire.Verdict {
 	return wire.Accepted

@@ -205,9 +205,15 @@ func (p *Port) refresh() {
 			for q := range w.qps {
 				q.followNetwork(hops)
 			}
+			w.longest = w.port.longestFrame()
 		})
 	}
+	p.endIfGone()
 }
+
+// longestFrame returns the bytes of the longest frame that the interface's MTU
+// has room for, with a tag.
+func (p *Port) longestFrame() int { return p.net.MTU() + wire.EthernetLen + wire.VLANLen }
 
 // followNetwork takes in what refresh has found.
 func (q *QP) followNetwork(hops map[pair]hop) {

@@ -260,6 +260,9 @@ func (p *Port) CreateQP(i QPInit) (*QP, error) {
 	if w.closed.Load() {
 		return nil, fmt.Errorf("%s: create QP: the port is closed", p.Name())
 	}
+	if err := p.Err(); err != nil {
+		return nil, fmt.Errorf("%s: create QP: the port can only be closed: %w", p.Name(), err)
+	}
 	q.sendCQ, q.recvCQ = w.attach(i.SendCQ), w.attach(i.RecvCQ)
 	if err := p.number(q, &i); err != nil {
 		w.detach(q.sendCQ)

@@ -29,6 +29,7 @@ type machine interface {
 	HoldAcks(bool)
 	Deadline() clock.Time
 	Expire(now clock.Time)
+	Unreachable(now clock.Time)
 	Release()
 	Posted()
 	Touch() uint64

@@ -68,7 +68,7 @@ func (p *Port) Stats() Stats {
 func (p *Port) namedCounters() map[string]uint64 {
 	c := p.Counters()
 	return map[string]uint64{
-		"sent_pkts": c.SentPkts, "rcvd_pkts": c.RcvdPkts, "sent_bytes": c.SentBytes, "rcvd_bytes": c.RcvdBytes,
+		"sent_pkts": c.SentPkts, "rcvd_pkts": c.RcvdPkts, "sent_bytes": c.SentBytes, "rcvd_bytes": c.RcvdBytes, "tx_too_long": c.TooLong,
 		"duplicate_request": c.DuplicateRequest, "out_of_seq_request": c.OutOfSeqRequest,
 		"rcvd_rnr_err": c.RcvdRNRErr, "send_rnr_err": c.SendRNRErr, "rcvd_seq_err": c.RcvdSeqErr,
 		"ack_deferred": c.AckDeferred, "retry_exceeded_err": c.RetryExceeded,

@@ -298,6 +298,11 @@ func (w *Worker) dispatch() {
 			w.activate(slot.q) // it may owe a NAK now, and have had its turn
 			continue
 		}
+		if slot.frame.Len() > w.longest && !slot.pkt.Loop {
+			slot.link.Cancel(&slot.frame)
+			w.traffic.tooLong++ // lost, as in a network with such an MTU on the way
+			continue
+		}
 		slot.pkt.Path.Seal(&slot.frame.Frame)
 		w.traffic.sentPkts++
 		w.traffic.sentBytes += uint64(slot.frame.Len())

@@ -70,6 +70,7 @@ type Worker struct {
 	shares    shares
 	counters  qp.Counters
 	traffic   traffic
+	longest   int // bytes of a frame that the interface may send; see longestFrame
 	drops     [wire.NumVerdicts]uint64
 
 	bells     doorbells
@@ -111,7 +112,7 @@ const (
 )
 
 type traffic struct {
-	sentPkts, rcvdPkts, sentBytes, rcvdBytes uint64
+	sentPkts, rcvdPkts, sentBytes, rcvdBytes, tooLong uint64
 	congestionCounters
 	multicastCounters
 }
@@ -124,7 +125,7 @@ func newWorker(p *Port, index int, link, loop Link) *Worker {
 	r, ok := link.(receiveOnly)
 	w := &Worker{
 		port: p, index: index, line: link, gate: newGate(p), sends: !ok || r.CanSend(), batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
-		bursts: make(map[CQ]*cqBurst), shares: newShares(), done: make(chan struct{}), roused: make(chan struct{}, 1), spin: p.cfg.Spin,
+		longest: p.longestFrame(), bursts: make(map[CQ]*cqBurst), shares: newShares(), done: make(chan struct{}), roused: make(chan struct{}, 1), spin: p.cfg.Spin,
 	}
 	w.sides = [...]side{sideWire: {link: link, used: true}, sideLoop: {link: loop}}
 	if w.spin == 0 {

@@ -33,6 +33,21 @@ func (q *QP) rewind(why string) {
 	r.nxt, r.cur, r.flight, r.sinceAck, r.nakAt = r.una, r.acking, 0, 0, r.una
 }
 
+// Unreachable ends the QP because no packet will ever pass again. The oldest
+// request that an RC peer hasn't answered, or would be asked now, fails as when
+// retries are exceeded; all else is flushed.
+func (q *QP) Unreachable(now clock.Time) {
+	switch {
+	case q.state == Reset || q.state == Err:
+	case q.svc.answers && q.state.sends() && (q.busy() || q.wantsRequest(now)):
+		q.cfg.Counters.RetryExceeded++
+		q.trace("unreachable", q.psnOf(q.req.una))
+		q.failOldest(RetryExcErr)
+	default:
+		q.enter(Err, now)
+	}
+}
+
 // timeoutRC begins a retry, or gives up.
 func (q *QP) timeoutRC(now clock.Time) {
 	r := &q.req
