@@ -2,7 +2,9 @@ package rocev2
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
 )
@@ -14,8 +16,9 @@ type AH struct {
 	port    *Port
 	av      qp.AV
 	pair    pair
-	hop     hop    // under port.ahMu
-	srcPort uint16 // UDP
+	hop     hop        // under port.ahMu
+	gone    clock.Time // when it was destroyed; 0: it wasn't. Under port.ahMu
+	srcPort uint16     // UDP
 }
 
 // CreateAH makes an address handle, to a port or a multicast group. The source
@@ -54,11 +57,22 @@ func spread(flowLabel, serial uint32) uint16 {
 	return wire.SourcePort(flowLabel, 1, 1)
 }
 
-// Destroy makes the Port forget a. Datagrams that name it may still be sent.
+// Destroy makes the Port forget a. Datagrams that name it may still be sent:
+// while they wait for the next hop, it is looked for.
 func (a *AH) Destroy() {
 	a.port.ahMu.Lock()
 	defer a.port.ahMu.Unlock()
-	delete(a.port.ahs, a)
+	a.gone = clock.Now()
+	if a.hop.known {
+		delete(a.port.ahs, a)
+	}
+}
+
+// forgotten reports whether nothing waits any more for the way of an address
+// handle that was destroyed. Under ahMu.
+func (a *AH) forgotten() bool {
+	const parked = 2 * time.Second // more than a datagram waits
+	return a.gone != 0 && (a.hop.known || clock.Now().Sub(a.gone) > parked)
 }
 
 // AV returns the address vector, with its defaults filled in.
@@ -91,6 +105,9 @@ func (p *Port) followAHs(hops map[pair]hop) {
 			a.use(h)
 		case !a.hop.known:
 			p.parked.Store(true)
+		}
+		if a.forgotten() {
+			delete(p.ahs, a)
 		}
 	}
 }
