@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/urxe/urxe/tests/conform"
 	"github.com/urxe/urxe/tests/interop/ct"
 	"github.com/urxe/urxe/tests/interop/guest"
 )
@@ -70,6 +71,22 @@ func TestCTLoss(t *testing.T) {
 	}
 }
 
+// Datagrams to multicast groups of either version of IP, between rxe of either
+// kernel and urxe, either of them the member, and between the two rxe.
+func TestMulticast(t *testing.T) {
+	conform.Row(t, "bug/57", "5.6/multicast-qpn", "5.6/multicast-v4", "5.6/multicast-v6")
+	o := guest.Options{MTU: 1500}
+	x, y := guest.Start(t, guest.Kernel612, o), guest.Start(t, guest.Kernel61, o)
+	x.Lab.SetMTU(t, o.MTU)
+	a, b, own := guestSide(t, x), guestSide(t, y), urxeSide(x.Lab)
+	for _, gid := range []int{guest.GIDIPv4, guest.GIDIPv6} {
+		c := batch{[]string{"mcast"}, gid, 1024, o.MTU}
+		for _, p := range [][2]side{{a, b}, {b, a}, {own, a}, {a, own}, {own, b}, {b, own}} {
+			runBatch(t, c, p[0], p[1])
+		}
+	}
+}
+
 // batch is tests that run one after the other, in one process on either side.
 type batch struct {
 	tests                 []string
@@ -83,7 +100,7 @@ func (b batch) String() string { return fmt.Sprintf("gid %d, path MTU %d", b.gid
 // version of IP.
 func batches() []batch {
 	all := []batch{{ct.Tests(), guest.GIDIPv4, 1024, 1500}}
-	all = append(all, batch{[]string{"uc", "uc_lost", "ud", "ud_lost"}, guest.GIDIPv6, 1024, 1500})
+	all = append(all, batch{[]string{"uc", "uc_lost", "ud", "ud_lost", "mcast"}, guest.GIDIPv6, 1024, 1500})
 	for _, gid := range []int{guest.GIDIPv4, guest.GIDIPv6} {
 		for _, mtu := range []int{256, 512, 2048, 4096} {
 			all = append(all, batch{[]string{"sizes", "big_wrap"}, gid, mtu, 4200})

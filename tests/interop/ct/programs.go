@@ -84,6 +84,7 @@ var programs = map[string]program{
 	"uc_lost": {server: ucLostServer, client: ucLostClient, typ: verbs.UC, qp: rw},
 	"ud":      {server: udServer, client: udClient, typ: verbs.UD},
 	"ud_lost": {server: udLostServer, client: udLostClient, typ: verbs.UD},
+	"mcast":   {server: mcastServer, client: mcastClient, typ: verbs.UD},
 }
 
 // requests is a client that makes some requests.

@@ -52,10 +52,15 @@ func ucLostClient(e *end) {
 
 // txUD sends a datagram to the peer.
 func (e *end) txUD(op verbs.Opcode, n int, key ib.QKey, imm uint32) {
+	e.txUDTo(e.ah, ib.QPN(e.peer.QPN), op, n, key, imm)
+}
+
+// txUDTo sends a datagram to a QP.
+func (e *end) txUDTo(ah *verbs.AH, qpn ib.QPN, op verbs.Opcode, n int, key ib.QKey, imm uint32) {
 	if e.err != nil {
 		return
 	}
-	w := verbs.SendWR{Opcode: op, Flags: verbs.Signaled, Imm: imm, AH: e.ah, RemoteQPN: ib.QPN(e.peer.QPN), RemoteQKey: key}
+	w := verbs.SendWR{Opcode: op, Flags: verbs.Signaled, Imm: imm, AH: ah, RemoteQPN: qpn, RemoteQKey: key}
 	if n > 0 {
 		w.SGEs = []verbs.SGE{e.mr.SGE(0, n)}
 	}
@@ -63,18 +68,21 @@ func (e *end) txUD(op verbs.Opcode, n int, key ib.QKey, imm uint32) {
 	e.wait(fmt.Sprintf("op %d len %d", op, n))
 }
 
-// rxUD receives a datagram at off, and looks at the 40 bytes before its payload:
-// they end with the addresses of both ends. They are wiped, as the rest of them
-// differs from run to run.
-func (e *end) rxUD(off int) {
+// rxUD receives a datagram to this end.
+func (e *end) rxUD(off int) { e.rxUDTo(e.gid, off) }
+
+// rxUDTo receives a datagram to an address at off, and looks at the 40 bytes
+// before its payload: they end with the peer's address and that one. They are
+// wiped, as the rest of them differs from run to run.
+func (e *end) rxUDTo(to ib.GID, off int) {
 	e.wait("recv")
 	if e.err != nil {
 		return
 	}
 	h := e.mr.Bytes()[off : off+verbs.GRHLen]
-	ok := h[0]>>4 == 6 && bytes.Equal(h[8:], append(e.peer.GID[:], e.gid[:]...))
+	ok := h[0]>>4 == 6 && bytes.Equal(h[8:], append(e.peer.GID[:], to[:]...))
 	if e.gid.Is4() {
-		ok = h[20] == 0x45 && bytes.Equal(h[32:], append(e.peer.GID[12:16:16], e.gid[12:]...))
+		ok = h[20] == 0x45 && bytes.Equal(h[32:], append(e.peer.GID[12:16:16], to[12:]...))
 	}
 	e.printf("grh %s\n", map[bool]string{true: "ok", false: "BAD"}[ok])
 	clear(h)
@@ -114,5 +122,47 @@ func udLostClient(e *end) {
 	e.barrier()
 	e.txUD(verbs.OpSend, 64, qkey+1, 0)
 	e.txUD(verbs.OpSend, 65, qkey, 0)
+	e.txUD(verbs.OpSend, 60, qkey, 0)
+}
+
+// group is the multicast group of the version of IP that the test uses.
+func (e *end) group() ib.GID {
+	if e.gid.Is4() {
+		return ib.GID{10: 0xff, 11: 0xff, 12: 239, 13: 1, 14: 2, 15: 3}
+	}
+	return ib.GID{0: 0xff, 1: 0x0e, 14: 0x42, 15: 0x42}
+}
+
+func mcastServer(e *end) {
+	g := e.group()
+	e.try(func() error { return e.qp.AttachMcast(g, 0) })
+	e.try(func() error { return e.qp.AttachMcast(g, 0) }) // changes nothing
+	for i := range 2*len(udSizes) + 1 {
+		e.rx(udRoom*i, udRoom)
+	}
+	e.barrier()
+	for i := range 2 * len(udSizes) {
+		e.rxUDTo(g, udRoom*i)
+	}
+	e.try(func() error { return e.qp.DetachMcast(g, 0) })
+	e.barrier()
+	e.rxUD(udRoom * 2 * len(udSizes))
+}
+
+// mcastClient at last sends a datagram to a group that no one is in any more, and
+// one to the peer.
+func mcastClient(e *end) {
+	var h *verbs.AH
+	e.make(func() (_ func() error, err error) {
+		h, err = e.pd.CreateAH(verbs.AV{DGID: e.group(), SGIDIndex: uint8(e.GIDIndex), HopLimit: 64, Port: 1})
+		return h.Destroy, err
+	})
+	e.barrier()
+	for i, n := range udSizes {
+		e.txUDTo(h, ib.QPNMulticast, verbs.OpSend, n, qkey, 0)
+		e.txUDTo(h, ib.QPNMulticast, verbs.OpSendImm, n, qkey, 0x100+uint32(i))
+	}
+	e.barrier()
+	e.txUDTo(h, ib.QPNMulticast, verbs.OpSend, 64, qkey, 0)
 	e.txUD(verbs.OpSend, 60, qkey, 0)
 }
