@@ -49,6 +49,9 @@ func (k *talk) refusal() *packet {
 	return nil
 }
 
+// windowSize is how much the windows of the captures of windows open.
+const windowSize = 4096
+
 // layOut makes the memory that the requests name, and its keys.
 func (s *stage) layOut() {
 	s.t.Helper()
@@ -91,6 +94,9 @@ func (s *stage) layOut() {
 		}
 	}
 	for key, r := range ranges {
+		if s.scene.window != 0 {
+			r[1] = r[0] + windowSize
+		}
 		s.open(key, r[0], r[1])
 	}
 	if refused != nil && s.scene.xor != 0 {

@@ -27,6 +27,8 @@ const (
 var answers = []known{
 	{"k612_nak_send_long_*v4", "rxe NAK, remote operational error; urxe NAK, invalid request", 1,
 		"a SEND longer than the receive is an invalid request (IBA table 63)"},
+	{"k612_mw[12]_v[46]", "rxe ACK; urxe NAK, remote access error", 1,
+		"the last WRITE goes past the end of the window (IBA 10.6.7); rxe looks at the range of the region that it is bound to"},
 	{"k612_rnr_v[46]", "rxe NAK, PSN sequence error; urxe nothing", 7,
 		"after an RNR NAK all requests are dropped until the one that it names comes again: no other NAK is due (IBA 9.7.5.2.8)"},
 	{"k612_send_imm_tc6a_*v[46]", "rxe TClass 0x6a; urxe 0x68", 5, ecnBits},

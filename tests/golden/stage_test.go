@@ -16,13 +16,13 @@ import (
 // scene is what the packets of a capture don't show of the QP that refuses a
 // request; INDEX.txt tells.
 type scene struct {
-	xor     uint32 // the request's key is that of the region, but for this
-	short   bool   // the region ends in the middle of the range
-	right   bool   // the region doesn't give the right
-	qpRight bool   // the QP doesn't
-	window  mem.MWType
-	recv    int  // bytes of the receives; 0: as many as come
-	badRecv bool // their memory isn't there
+	xor     uint32     // the request's key is that of the region, but for this
+	short   bool       // the region ends in the middle of the range
+	right   bool       // the region doesn't give the right
+	qpRight bool       // the QP doesn't
+	window  mem.MWType // keys are of windows of windowSize bytes from the lowest address used on
+	recv    int        // bytes of the receives; 0: as many as come
+	badRecv bool       // their memory isn't there
 
 	recvErr qp.WCStatus // what the receive of the refused message ends with
 
