@@ -146,7 +146,7 @@ func (e *duoEnd) post() {
 	}
 	s, i := &e.d.s, e.posted
 	e.posted++
-	w := SendWQE{ID: uint64(i + 1), Opcode: WROpcode(s.next() % 7), Imm: uint32(i) + 7, RKey: e.peer.mr.Key}
+	w := SendWQE{ID: uint64(i + 1), Opcode: pick(s, WRWrite, WRWriteImm, WRSend, WRSendImm, WRRead, WRCompareSwap, WRFetchAdd, WRAtomicWrite), Imm: uint32(i) + 7, RKey: e.peer.mr.Key}
 	n := pick(s, 0, 1, 255, 256, 257, 512, 600, 1280, int(s.next())*5)
 	flags := s.next()
 	w.Flags = SendFlags(flags) & (Fence | Signaled | Solicited)
@@ -160,6 +160,9 @@ func (e *duoEnd) post() {
 	case WRFetchAdd, WRCompareSwap:
 		e.postAtomic(&w, i)
 		wc.ByteLen = 8
+	case WRAtomicWrite:
+		w.SGEs, w.RemoteAddr = e.local(i*1000, 8), memBase+counterAt+16+uint64(8*i)
+		copy(e.peer.model[counterAt+16+8*i:], e.mem[i*1000:][:8])
 	default:
 		w.SGEs = e.split(i*1000, n, int(flags)*7)
 		e.postMessage(&w, i, data)
