@@ -3,6 +3,7 @@ package arch
 import (
 	"cmp"
 	"go/ast"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +69,20 @@ func TestImportsPointDown(t *testing.T) {
 			if found && own != s.dir() && !allowed(own, rule) {
 				t.Errorf("%s imports %s, which is not below it; it may import %v", s.path, own, rule)
 			}
+		}
+	}
+}
+
+// A rule for a folder that isn't there is one that can't be broken.
+func TestRulesAreOfFoldersThatExist(t *testing.T) {
+	named := append(slices.Collect(maps.Keys(mayImport)), slices.Concat(pure, mayBeUnsafe)...)
+	for _, rules := range mayImport {
+		named = append(named, rules...)
+	}
+	for _, n := range named {
+		folder, _ := strings.CutSuffix(n, "/...")
+		if !slices.ContainsFunc(sources(t), func(s source) bool { return s.in(folder) }) {
+			t.Errorf("a rule names %s, where no Go file is", n)
 		}
 	}
 }
