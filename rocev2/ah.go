@@ -88,7 +88,7 @@ func (a *AH) use(h hop) {
 	}
 	flow := flowOf(&a.av, a.pair, &h)
 	flow.SrcPort = a.srcPort
-	path := &qp.Path{Loop: a.port.owns(a.pair.dgid)}
+	path := &qp.Path{Loop: a.port.isLocal(a.pair)}
 	path.Set(&flow)
 	a.SetPath(path)
 }

@@ -26,11 +26,10 @@ type neighbours struct {
 
 func (n *neighbours) Notify(f func()) { n.notify = f }
 
-func (n *neighbours) Resolve(sgid, dgid ib.GID) (wire.Flow, bool, error) {
+func (n *neighbours) Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (wire.Flow, bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	f, _, err := n.FixedNet.Resolve(sgid, dgid)
-	f.VLAN = 5
+	f, _, err := n.FixedNet.Resolve(sgid, vlan, dgid)
 	return f, n.known[dgid], errors.Join(err, n.gone)
 }
 
@@ -96,7 +95,7 @@ func TestDatagramsWaitForTheirNextHop(t *testing.T) {
 		t.Fatal(err)
 	}
 	known, unknown, never := gid("10.0.0.2"), gid("10.0.0.3"), gid("10.0.0.4")
-	net := &neighbours{FixedNet: FixedNet{Addresses: []ib.GID{gid("10.0.0.1")}}, known: map[ib.GID]bool{known: true}}
+	net := &neighbours{FixedNet: FixedNet{Addresses: []ib.GID{gid("10.0.0.1")}, Tags: []uint16{5}}, known: map[ib.GID]bool{known: true}}
 	p, err := NewPort(Config{Name: "a", Links: []Link{l}, Net: net, Manual: true})
 	if err != nil {
 		t.Fatal(err)

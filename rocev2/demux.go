@@ -27,10 +27,8 @@ func (q *QP) admits(p *wire.Packet) wire.Verdict {
 		return wire.DropTransport
 	case !q.inPartition(p.PKey): // C9-41
 		return wire.DropPKey
-	case !q.expects(p):
-		return wire.DropAddress
 	}
-	return wire.Accepted
+	return q.expects(p)
 }
 
 // inPartition reports whether packets with key k may come to q: a QP is in one
@@ -43,12 +41,33 @@ func (q *QP) inPartition(k ib.PKey) bool {
 	return k.Matches(q.pkey)
 }
 
-// expects reports whether the addresses of p are right: a connection has two
-// (IBA 9.6.1.2.3, Annex A17.4.4.2); a datagram is to an address of the port, or
-// for QP 0xffffff, and then to a group that q is attached to.
-func (q *QP) expects(p *wire.Packet) bool {
+// expects checks the addresses of p: a connection has two (IBA 9.6.1.2.3, Annex
+// A17.4.4.2); a datagram is to an address of the port, or for QP 0xffffff, and
+// then to a group that q is attached to. An address is of one VLAN, or of untagged
+// frames.
+func (q *QP) expects(p *wire.Packet) wire.Verdict {
 	if q.datagram {
-		return p.DestQP == ib.QPNMulticast || q.worker.port.owns(p.DstGID())
+		if p.DestQP == ib.QPNMulticast {
+			return wire.Accepted
+		}
+		return q.worker.port.expects(p.DstGID(), p.VLANID())
 	}
-	return q.template.Matches(p)
+	switch {
+	case !q.template.Matches(p):
+		return wire.DropAddress
+	case !q.template.InVLAN(p):
+		return wire.DropVLAN
+	}
+	return wire.Accepted
+}
+
+// expects checks the address that a datagram came to.
+func (p *Port) expects(g ib.GID, vlan uint16) wire.Verdict {
+	switch owned, there := p.owns(g, vlan); {
+	case !owned:
+		return wire.DropAddress
+	case !there:
+		return wire.DropVLAN
+	}
+	return wire.Accepted
 }

@@ -15,12 +15,16 @@ type Net interface {
 	// lives; a removed address leaves a zero GID in its place until the same
 	// address returns.
 	GIDs() []ib.GID
-	// Resolve gives the flow (MACs, VLAN, addresses) from sgid to dgid, or
-	// false while the next hop isn't known; it has then been asked for, and
+	// VLANs returns the ids of the 802.1Q VLANs that the GIDs are of, by index: 0
+	// for one of untagged frames, and so is what is missing at the end. Look at
+	// GIDs first: then there is one for each that is of a VLAN.
+	VLANs() []uint16
+	// Resolve gives the flow (MACs, addresses) from sgid, in a VLAN or with 0 in
+	// none, to dgid, or false while the next hop isn't known; it has then been asked for, and
 	// the function of Notify is called when something became known. An error
 	// says why there can be no flow. To a multicast group the next hop is always
 	// known.
-	Resolve(sgid, dgid ib.GID) (wire.Flow, bool, error)
+	Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (wire.Flow, bool, error)
 	// Notify sets the function that is called, on any goroutine, when
 	// addresses, routes, neighbours or the link changed. It must not block.
 	Notify(func())
@@ -37,16 +41,20 @@ type Net interface {
 // link, with MAC addresses made from their GIDs.
 type FixedNet struct {
 	Addresses []ib.GID
-	LinkMTU   int // 0: 4200
+	Tags      []uint16 // ids of the VLANs of the addresses; see Net.VLANs
+	LinkMTU   int      // 0: 4200
 }
 
 // GIDs returns the addresses.
 func (n *FixedNet) GIDs() []ib.GID { return n.Addresses }
 
+// VLANs returns the VLANs of the addresses.
+func (n *FixedNet) VLANs() []uint16 { return n.Tags }
+
 // Resolve gives the flow from sgid to dgid.
-func (n *FixedNet) Resolve(sgid, dgid ib.GID) (wire.Flow, bool, error) {
-	for _, g := range n.Addresses {
-		if g == sgid {
+func (n *FixedNet) Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (wire.Flow, bool, error) {
+	for i, g := range n.Addresses {
+		if g == sgid && vlanOf(n.Tags, i) == vlan {
 			f := wire.Flow{SrcMAC: macOf(sgid), DstMAC: macOf(dgid), Src: sgid, Dst: dgid}
 			if dgid.IsMulticast() {
 				f.DstMAC = wire.MulticastMAC(dgid)

@@ -146,15 +146,13 @@ func (d *netdev) Notify(f func()) {
 }
 
 // Resolve gives the flow between two GIDs.
-func (d *netdev) Resolve(sgid, dgid ib.GID) (f wire.Flow, known bool, err error) {
-	if !slices.Contains(d.Interface.GIDs(), sgid) || sgid.IsZero() {
-		return f, false, fmt.Errorf("%v is not an address of %s", sgid, d.Name())
-	}
+func (d *netdev) Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (f wire.Flow, known bool, err error) {
 	if dgid.IsMulticast() {
-		return wire.Flow{SrcMAC: d.MAC(), DstMAC: wire.MulticastMAC(dgid), Src: sgid, Dst: dgid}, true, nil
+		mac, err := d.SourceMAC(sgid.Addr(), vlan)
+		return wire.Flow{SrcMAC: mac, DstMAC: wire.MulticastMAC(dgid), Src: sgid, Dst: dgid}, err == nil, err
 	}
-	mac, known, err := d.NextHop(sgid.Addr(), dgid.Addr())
-	return wire.Flow{SrcMAC: d.MAC(), DstMAC: mac, Src: sgid, Dst: dgid}, known, err
+	h, known, err := d.NextHop(sgid.Addr(), vlan, dgid.Addr())
+	return wire.Flow{SrcMAC: h.SrcMAC, DstMAC: h.DstMAC, Src: sgid, Dst: dgid}, known, err
 }
 
 // Join has the kernel join a multicast group on the interface, so that it speaks

@@ -9,7 +9,10 @@ import (
 )
 
 // pair are the two ends of a path.
-type pair struct{ sgid, dgid ib.GID }
+type pair struct {
+	sgid, dgid ib.GID
+	vlan       uint16 // id of the VLAN that sgid is of, and the path is in; 0: none
+}
 
 // hop is what is known of the way between a pair.
 type hop struct {
@@ -84,7 +87,7 @@ func describeGIDs(gids []ib.GID) string {
 func (p *Port) pairOf(av *qp.AV) pair {
 	k := pair{dgid: av.DGID}
 	if gids := p.net.GIDs(); int(av.SGIDIndex) < len(gids) {
-		k.sgid = gids[av.SGIDIndex]
+		k.sgid, k.vlan = gids[av.SGIDIndex], vlanOf(p.net.VLANs(), int(av.SGIDIndex))
 	}
 	return k
 }
@@ -93,10 +96,10 @@ func (p *Port) pairOf(av *qp.AV) pair {
 // be called under a worker's token. Between the Port's own addresses there is
 // no next hop to be known.
 func (p *Port) resolve(k pair) (h hop) {
-	if p.owns(k.dgid) && p.owns(k.sgid) {
+	if p.isLocal(k) {
 		return hop{known: true}
 	}
-	h.flow, h.known, h.err = p.net.Resolve(k.sgid, k.dgid)
+	h.flow, h.known, h.err = p.net.Resolve(k.sgid, k.vlan, k.dgid)
 	h.known = h.known && h.err == nil
 	return h
 }
@@ -128,13 +131,23 @@ func flowOf(av *qp.AV, k pair, h *hop) wire.Flow {
 	flow := h.flow
 	flow.Src, flow.Dst = k.sgid, k.dgid
 	flow.TClass, flow.FlowLabel, flow.HopLimit = av.TClass&^ecnMask, av.FlowLabel, av.HopLimit
+	flow.VLAN = tagOf(k.vlan, av.SL)
 	return flow
+}
+
+// tagOf returns the tag control information of frames in a VLAN, whose priority
+// is the service level (Annex A16.4, and as hardware does); 0 for no VLAN.
+func tagOf(vlan uint16, sl uint8) uint16 {
+	if vlan == 0 {
+		return 0
+	}
+	return uint16(sl&7)<<13 | vlan
 }
 
 // takeSide sends q's packets to the loop if its peer is on this Port.
 func (q *QP) takeSide() {
 	side := sideWire
-	if q.worker.port.owns(q.path.pair.dgid) {
+	if q.worker.port.isLocal(q.path.pair) {
 		side = sideLoop
 	}
 	if side != q.side {
@@ -165,20 +178,41 @@ func (h *hop) differs(old *hop) bool {
 	if h.err != nil { // the address is gone, or there is no route
 		return old.known
 	}
-	return h.known && (!old.known || h.flow.SrcMAC != old.flow.SrcMAC || h.flow.DstMAC != old.flow.DstMAC || h.flow.VLAN != old.flow.VLAN)
+	return h.known && (!old.known || h.flow.SrcMAC != old.flow.SrcMAC || h.flow.DstMAC != old.flow.DstMAC)
 }
 
-// owns reports whether g is one of the Port's addresses.
-func (p *Port) owns(g ib.GID) bool {
+// owns reports whether g is one of the Port's addresses, and whether it is one
+// in a VLAN, or, with 0, outside of all.
+func (p *Port) owns(g ib.GID, vlan uint16) (owned, there bool) {
 	if g.IsZero() {
-		return false
+		return false, false
 	}
-	for _, own := range p.net.GIDs() {
-		if own == g {
-			return true
+	gids := p.net.GIDs()
+	vlans := p.net.VLANs()
+	for i := range gids {
+		if gids[i] == g {
+			owned = true
+			if vlanOf(vlans, i) == vlan {
+				return true, true
+			}
 		}
 	}
-	return false
+	return owned, false
+}
+
+// isLocal reports whether both ends of k are the Port's own.
+func (p *Port) isLocal(k pair) bool {
+	_, here := p.owns(k.sgid, k.vlan)
+	_, there := p.owns(k.dgid, k.vlan)
+	return here && there
+}
+
+// vlanOf returns the VLAN id at an index of Net.VLANs.
+func vlanOf(vlans []uint16, i int) uint16 {
+	if i < len(vlans) {
+		return vlans[i]
+	}
+	return 0
 }
 
 // refresh lets all paths follow changes of the network. The way between a pair

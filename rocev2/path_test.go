@@ -25,7 +25,7 @@ type changingNet struct {
 
 func (n *changingNet) Notify(f func()) { n.notify = f }
 
-func (n *changingNet) Resolve(sgid, dgid ib.GID) (wire.Flow, bool, error) {
+func (n *changingNet) Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (wire.Flow, bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return wire.Flow{SrcMAC: macOf(sgid), DstMAC: n.mac, Src: sgid, Dst: dgid}, n.known, n.err

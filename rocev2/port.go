@@ -211,6 +211,9 @@ func (p *Port) Keys() *mem.Table { return p.keys }
 // GIDs returns the GID table; see Net.
 func (p *Port) GIDs() []ib.GID { return p.net.GIDs() }
 
+// VLANOf returns the id of the VLAN that the GID at an index is of; 0: of none.
+func (p *Port) VLANOf(index int) uint16 { return vlanOf(p.net.VLANs(), index) }
+
 // PKeys returns the P_Key table. The caller doesn't change it.
 func (p *Port) PKeys() ib.PKeyTable { return p.cfg.PKeys }
 

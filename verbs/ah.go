@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"encoding/binary"
-	"slices"
 	"sync/atomic"
 
 	"github.com/urxe/urxe/ib"
@@ -81,7 +80,7 @@ func (d *Device) AVFromWC(wc *WC, grh []byte) (AV, error) {
 			ErrInvalid, uint8(wc.Flags), len(grh), GRHLen)
 	}
 	av, dst, ok := parseGRH(grh)
-	i := answerIndex(d.GIDs(), dst, av.DGID)
+	i := d.answerIndex(dst, av.DGID, wc.VLAN)
 	if !ok || i < 0 || i > 255 {
 		return AV{}, d.errorf("address vector of a datagram: %w: no header to an address of the device in % x (its GIDs: %s)",
 			ErrInvalid, grh[:GRHLen], listGIDs(d.GIDs()))
@@ -90,15 +89,19 @@ func (d *Device) AVFromWC(wc *WC, grh []byte) (AV, error) {
 	return av, nil
 }
 
-// answerIndex returns the index of the GID that a datagram to dst is answered from; -1 if there is none. To a group, it is
-// the first of the sender's kind.
-func answerIndex(gids []ib.GID, dst, sender ib.GID) int {
-	if !dst.IsMulticast() {
-		return slices.Index(gids, dst)
+// answerIndex returns the index of the GID that a datagram to dst, which came in a VLAN or with 0 in none, is answered from;
+// -1 if there is none. To a group, it is the first of the sender's kind.
+func (d *Device) answerIndex(dst, sender ib.GID, vlan uint16) int {
+	for i, g := range d.engine.GIDs() {
+		fits := g == dst
+		if dst.IsMulticast() {
+			fits = !g.IsZero() && g.Is4() == sender.Is4() && g.IsLinkLocal() == sender.IsLinkLocal()
+		}
+		if fits && d.engine.VLANOf(i) == vlan {
+			return i
+		}
 	}
-	return slices.IndexFunc(gids, func(g ib.GID) bool {
-		return !g.IsZero() && g.Is4() == sender.Is4() && g.IsLinkLocal() == sender.IsLinkLocal()
-	})
+	return -1
 }
 
 // parseGRH reads the 40 bytes before a datagram's payload. An IPv4 header is known by its checksum.

@@ -38,7 +38,7 @@ type ConnectOptions struct {
 	RetryCnt        uint8   // 0: 7; Zero: the first timeout or NAK of a PSN is the end
 	RNRRetry        uint8   // 0: 7, for ever; Zero: the first RNR NAK is the end
 	TClass          uint8   // DSCP and ECN of the packets
-	SL              uint8   // kept for Query; no packet carries it
+	SL              uint8   // 0 to 7 are the priority of frames in a VLAN; no other packet carries it
 	FlowLabel       uint32  // 20 bits; of IPv6 packets, and what UDP source ports are made from unless it is 0
 	RxeFlush        bool    // the peer is a Linux rxe, whose FLUSH has an ICRC of its own; see AV
 }

@@ -15,6 +15,7 @@ type engine interface {
 	Name() string
 	Keys() *mem.Table
 	GIDs() []ib.GID
+	VLANOf(index int) uint16
 	PKeys() ib.PKeyTable
 	ActiveMTU() ib.MTU
 	State() ib.PortState

@@ -47,6 +47,7 @@ func (e *fakeEngine) Err() error                              { return e.dead }
 func (e *fakeEngine) OnChange(f func())                       { e.changed = f }
 func (e *fakeEngine) SetAllowPeers([]netip.Prefix) error      { return nil }
 func (e *fakeEngine) Stats() rocev2.Stats                     { return rocev2.Stats{} }
+func (e *fakeEngine) VLANOf(int) uint16                       { return 0 }
 func (e *fakeEngine) PKeys() ib.PKeyTable                     { return ib.PKeyTable{ib.PKeyDefault} }
 func (e *fakeEngine) Drops() (d [wire.NumVerdicts]uint64)     { return d }
 func (e *fakeEngine) Record(io.Writer, <-chan struct{}) error { return nil }

@@ -49,6 +49,8 @@ type DeviceInfo struct {
 	MTU      int // of the interface, in bytes
 	Port     PortAttr
 	GIDs     []ib.GID // as the device's GID table would begin
+	VLANs    []uint16 // ids of the 802.1Q VLANs that the GIDs are of, by index; 0: none
+	Netdevs  []string // that have the addresses: the interface, VLANs above it, or the bond that it is of
 }
 
 // Devices lists the Ethernet interfaces of the calling thread's network namespace, in the kernel's order.
@@ -78,7 +80,7 @@ func describe(i *net.Interface) (DeviceInfo, error) {
 	}
 	defer n.Close()
 	d := DeviceInfo{
-		Name: i.Name, NodeGUID: ib.GUIDFromMAC(i.HardwareAddr), MTU: n.MTU(), GIDs: n.GIDs(),
+		Name: i.Name, NodeGUID: ib.GUIDFromMAC(i.HardwareAddr), MTU: n.MTU(), GIDs: n.GIDs(), VLANs: n.VLANs(), Netdevs: n.Netdevs(),
 		Port: portAttr(ib.PortDown, ib.MTUForLink(n.MTU())),
 	}
 	if n.Up() {

@@ -63,6 +63,15 @@ func (d *Device) QueryGID(index int) (ib.GID, error) {
 	return gids[index], nil
 }
 
+// QueryVLAN returns the id of the 802.1Q VLAN that the GID at an index is of, as those of the VLAN netdevs above the
+// interface are; 0: its packets are untagged.
+func (d *Device) QueryVLAN(index int) (uint16, error) {
+	if _, err := d.QueryGID(index); err != nil {
+		return 0, err
+	}
+	return d.engine.VLANOf(index), nil
+}
+
 // listGIDs lists a GID table for errors.
 func listGIDs(gids []ib.GID) string {
 	var s string

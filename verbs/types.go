@@ -170,6 +170,7 @@ type WC struct {
 	QPN       ib.QPN // of this side's QP
 	SrcQP     ib.QPN // of the sender
 	PKeyIndex uint16 // of what a GSI QP got: of the P_Key that it came with
+	VLAN      uint16 // of a datagram: the id of the 802.1Q VLAN that it came in; 0: none
 	Status    WCStatus
 	Opcode    WCOpcode
 	Flags     WCFlags

@@ -53,7 +53,7 @@ func printDevice(w io.Writer, d *verbs.DeviceInfo) {
 	}
 	for i, g := range d.GIDs {
 		if !g.IsZero() {
-			fmt.Fprintf(w, "    GID %d: %v\n", i, g)
+			fmt.Fprintf(w, "    GID %d: %v%s\n", i, g, whose(d, i))
 		}
 	}
 }
@@ -69,6 +69,17 @@ func printHolder(w io.Writer, s *rocev2.Stats) {
 	if s.Trouble != "" {
 		fmt.Fprintf(w, "    trouble: %s\n", s.Trouble)
 	}
+}
+
+// whose says of what else than the interface itself a GID is.
+func whose(d *verbs.DeviceInfo, i int) string {
+	switch {
+	case d.Netdevs[i] == d.Name:
+		return ""
+	case d.VLANs[i] != 0:
+		return fmt.Sprintf(" (%s, VLAN %d)", d.Netdevs[i], d.VLANs[i])
+	}
+	return fmt.Sprintf(" (%s)", d.Netdevs[i])
 }
 
 func writeJSON(w io.Writer, v any) error {

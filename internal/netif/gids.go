@@ -26,37 +26,53 @@ const MaxGIDs = 256
 type gidTable struct{ slots []slot }
 
 type slot struct {
-	gid     ib.GID
+	entry
 	present bool
+}
+
+// entry is an address: of the same one in two VLANs, there are two.
+type entry struct {
+	gid    ib.GID
+	vlan   uint16 // id; 0: none
+	netdev int    // index of the netdev that it is of
+}
+
+// is reports whether an entry is that address, whatever the netdev is now.
+func (e *entry) is(o entry) bool { return e.gid == o.gid && e.vlan == o.vlan }
+
+// view is what a table shows.
+type view struct {
+	gids  []ib.GID // zero for absent addresses
+	vlans []uint16
 }
 
 // update makes present the addresses of list, which are in the order in which
 // new ones get their index, and reports whether anything changed.
-func (t *gidTable) update(list []ib.GID) (changed bool) {
+func (t *gidTable) update(list []entry) (changed bool) {
 	if t.slots == nil {
 		t.slots = make([]slot, 1)
 		changed = true
 	}
 	for i := range t.slots {
 		s := &t.slots[i]
-		if s.present && !slices.Contains(list, s.gid) {
+		if s.present && !slices.Contains(list, s.entry) {
 			s.present, changed = false, true
 		}
 	}
-	for _, g := range list {
-		if s := t.slotOf(g); s != nil && !s.present {
-			*s, changed = slot{g, true}, true
+	for _, e := range list {
+		if s := t.slotOf(e); s != nil && !s.present {
+			*s, changed = slot{e, true}, true
 		}
 	}
 	return changed
 }
 
-// slotOf returns the slot that g has, or gets; nil when the table is full.
-func (t *gidTable) slotOf(g ib.GID) *slot {
+// slotOf returns the slot that an address has, or gets; nil when the table is full.
+func (t *gidTable) slotOf(e entry) *slot {
 	unused := -1
 	for i := range t.slots {
 		s := &t.slots[i]
-		if s.gid == g {
+		if s.is(e) {
 			return s
 		}
 		if i > 0 && !s.present && unused < 0 {
@@ -64,10 +80,10 @@ func (t *gidTable) slotOf(g ib.GID) *slot {
 		}
 	}
 	switch {
-	case g.IsLinkLocal() && t.slots[0].gid.IsZero():
+	case e.gid.IsLinkLocal() && e.vlan == 0 && t.slots[0].gid.IsZero():
 		return &t.slots[0]
 	case len(t.slots) < MaxGIDs:
-		t.slots = append(t.slots, slot{gid: g})
+		t.slots = append(t.slots, slot{entry: e})
 		return &t.slots[len(t.slots)-1]
 	case unused > 0: // of an address that left
 		return &t.slots[unused]
@@ -75,19 +91,30 @@ func (t *gidTable) slotOf(g ib.GID) *slot {
 	return nil
 }
 
-// gids returns the table with zeros for absent addresses.
-func (t *gidTable) gids() []ib.GID {
-	list := make([]ib.GID, len(t.slots))
+// shown returns what the table shows.
+func (t *gidTable) shown() *view {
+	g := &view{make([]ib.GID, len(t.slots)), make([]uint16, len(t.slots))}
 	for i, s := range t.slots {
 		if s.present {
-			list[i] = s.gid
+			g.gids[i], g.vlans[i] = s.gid, s.vlan
 		}
 	}
-	return list
+	return g
+}
+
+// netdevOf returns the index of the netdev that an address is of.
+func (t *gidTable) netdevOf(e entry) (index int, ok bool) {
+	for i := range t.slots {
+		if s := &t.slots[i]; s.present && s.is(e) {
+			return s.netdev, true
+		}
+	}
+	return 0, false
 }
 
 // address is one of an interface's.
 type address struct {
+	netdev
 	ip    netip.Addr
 	flags uint32
 	added uint32 // hundredths of a second since boot
@@ -111,15 +138,14 @@ func (i *Interface) readAddrs() (changed bool, err error) {
 		return false, nil
 	}
 	i.forgetRoutes()
-	gids := i.table.gids()
-	i.gids.Store(&gids)
+	i.gids.Store(i.table.shown())
 	return true, nil
 }
 
-// inOrder returns the GIDs of the usable addresses in the order in which they
-// were added; IPv4 comes first among those of one moment, and link-local ones
-// of IPv6 before all others.
-func inOrder(list []address) (gids []ib.GID) {
+// inOrder returns the usable addresses in the order in which they were added;
+// IPv4 comes first among those of one moment, and link-local ones of IPv6 before
+// all others. Of two netdevs with one address, the first has it.
+func inOrder(list []address) (entries []entry) {
 	slices.SortStableFunc(list, func(a, b address) int {
 		local := func(a address) int {
 			if a.ip.Is6() && a.ip.IsLinkLocalUnicast() {
@@ -130,33 +156,53 @@ func inOrder(list []address) (gids []ib.GID) {
 		return cmp.Or(local(a)-local(b), cmp.Compare(a.added, b.added), a.ip.BitLen()-b.ip.BitLen())
 	})
 	for _, a := range list {
-		if a.usable() {
-			gids = append(gids, ib.GIDFromAddr(a.ip))
+		e := entry{ib.GIDFromAddr(a.ip), a.vlan, a.index}
+		if a.usable() && !slices.ContainsFunc(entries, func(o entry) bool { return o.is(e) }) {
+			entries = append(entries, e)
 		}
 	}
-	return gids
+	return entries
 }
 
-// addrs asks the kernel for the interface's addresses. Package netlink doesn't
-// tell when they were added.
+// addrs asks the kernel for the addresses of the interface's netdevs. Package
+// netlink doesn't tell when they were added.
 func (i *Interface) addrs() (list []address, err error) {
-	for range 5 {
+	msgs, err := uninterrupted(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
 		req.Sockets = i.dump
 		req.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
-		var msgs [][]byte
-		msgs, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR)
-		if errors.Is(err, netlink.ErrDumpInterrupted) {
-			continue // something changed meanwhile
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR)
+	})
+	for _, m := range msgs {
+		a, index := parseAddr(m)
+		if d, ok := i.netdev(index); ok {
+			a.netdev = d
+			list = append(list, a)
 		}
-		for _, m := range msgs {
-			if a, index := parseAddr(m); index == i.index {
-				list = append(list, a)
-			}
+	}
+	return list, err
+}
+
+// uninterrupted asks for a list again if something changed while the kernel made it.
+func uninterrupted[T any](ask func() ([]T, error)) (list []T, err error) {
+	for range 5 {
+		if list, err = ask(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return list, err
 		}
-		return list, err
 	}
 	return nil, err
+}
+
+// netdev returns the netdev with an index if it is one of the interface's.
+func (i *Interface) netdev(index int) (netdev, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, d := range i.netdevs {
+		if d.index == index {
+			return d, true
+		}
+	}
+	return netdev{}, false
 }
 
 // parseAddr reads a struct ifaddrmsg with its attributes. The index is 0 if it

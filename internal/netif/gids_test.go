@@ -21,6 +21,16 @@ func gids(list ...string) (gids []ib.GID) {
 	return gids
 }
 
+// untagged makes entries of addresses that are of no VLAN.
+func untagged(gids []ib.GID) (list []entry) {
+	for _, g := range gids {
+		if !g.IsZero() {
+			list = append(list, entry{gid: g})
+		}
+	}
+	return list
+}
+
 func TestIndicesDoNotMove(t *testing.T) {
 	var table gidTable
 	for _, step := range []struct{ have, want []ib.GID }{
@@ -32,13 +42,13 @@ func TestIndicesDoNotMove(t *testing.T) {
 		{gids("fe80::2", "fd00::1", "10.0.0.2"), gids("", "", "fd00::1", "10.0.0.2", "fe80::2")},
 		{gids("fe80::1", "fd00::1", "10.0.0.2"), gids("fe80::1", "", "fd00::1", "10.0.0.2", "")},
 	} {
-		if !table.update(step.have) {
+		if !table.update(untagged(step.have)) {
 			t.Errorf("%v: no change was reported", step.have)
 		}
-		if table.update(step.have) {
+		if table.update(untagged(step.have)) {
 			t.Errorf("%v: a change was reported twice", step.have)
 		}
-		if got := table.gids(); !reflect.DeepEqual(got, step.want) {
+		if got := table.shown().gids; !reflect.DeepEqual(got, step.want) {
 			t.Fatalf("table %v, want %v", got, step.want)
 		}
 	}
@@ -47,13 +57,13 @@ func TestIndicesDoNotMove(t *testing.T) {
 func TestFullTableTakesIndicesOfTheGone(t *testing.T) {
 	var table gidTable
 	for i := range MaxGIDs + 10 {
-		table.update([]ib.GID{ib.GIDFromAddr(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))})
+		table.update(untagged([]ib.GID{ib.GIDFromAddr(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))}))
 	}
-	if n := len(table.gids()); n != MaxGIDs {
+	if n := len(table.shown().gids); n != MaxGIDs {
 		t.Fatalf("%d GIDs, want %d", n, MaxGIDs)
 	}
 	present := 0
-	for _, g := range table.gids() {
+	for _, g := range table.shown().gids {
 		if !g.IsZero() {
 			present++
 		}
@@ -71,7 +81,7 @@ func TestOrderOfAddresses(t *testing.T) {
 		a("fd00::1", 5, 0), a("10.0.0.2", 7, 0), a("10.0.0.1", 5, 0), a("fd00::2", 3, unix.IFA_F_TENTATIVE),
 		a("fe80::1", 9, unix.IFA_F_PERMANENT), a("fd00::3", 1, unix.IFA_F_DADFAILED), a("fd00::4", 1, unix.IFA_F_DEPRECATED),
 	})
-	if want := gids("fe80::1", "fd00::4", "10.0.0.1", "fd00::1", "10.0.0.2"); !reflect.DeepEqual(got, want) {
+	if want := untagged(gids("fe80::1", "fd00::4", "10.0.0.1", "fd00::1", "10.0.0.2")); !reflect.DeepEqual(got, want) {
 		t.Fatalf("order %v, want %v", got, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 )
 
@@ -37,40 +38,86 @@ type neighbour struct {
 const usable = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE |
 	netlink.NUD_PROBE | netlink.NUD_STALE | netlink.NUD_DELAY
 
-type routeKey struct{ src, dst netip.Addr }
+// hopKey names a neighbour: those of two netdevs may have one address.
+type hopKey struct {
+	netdev int
+	ip     netip.Addr
+}
+
+type routeKey struct {
+	netdev   int // by which the packets leave
+	src, dst netip.Addr
+}
 
 type route struct {
-	hop   netip.Addr // whom the packets go to: dst itself, or a gateway
-	local bool       // dst is an address of another interface of this host, with this:
+	hop   hopKey // whom the packets go to: dst itself, or a gateway
+	local bool   // dst is an address of another interface of this host, with this:
 	mac   [6]byte
 	err   error
 }
 
-// NextHop returns the MAC address that packets from src to dst go to. It
-// reports false while the kernel doesn't know it; it has then been asked to
-// find out, and the function of Notify is called when it has. An error says why
-// there is no way from src to dst.
-func (i *Interface) NextHop(src, dst netip.Addr) (mac [6]byte, known bool, err error) {
-	if i.Gone() {
-		return mac, false, fmt.Errorf("%s is gone", i.name)
+// Hop is the way of frames to a next hop.
+type Hop struct{ SrcMAC, DstMAC [6]byte }
+
+// NextHop returns the MAC addresses of frames from src, an address in a VLAN, or,
+// with 0, in none, to dst. It reports false while the kernel doesn't know that of
+// the next hop; it has then been asked to find out, and the function of Notify is
+// called when it has. An error says why there is no way from src to dst.
+func (i *Interface) NextHop(src netip.Addr, vlan uint16, dst netip.Addr) (h Hop, known bool, err error) {
+	dev, err := i.netdevWith(src, vlan)
+	if err != nil {
+		return h, false, err
 	}
-	r := i.route(routeKey{src, dst})
+	h.SrcMAC = dev.mac
+	r := i.route(routeKey{dev.index, src, dst})
 	if r.err != nil || r.local {
-		return r.mac, r.local, r.err
+		h.DstMAC = r.mac
+		return h, r.local, r.err
 	}
-	hop := r.hop
 	i.mu.Lock()
-	n, known := i.neighbours[hop]
-	ask, anew := i.mustAsk(hop, known)
+	n, known := i.neighbours[r.hop]
+	ask, anew := i.mustAsk(r.hop, known)
 	i.mu.Unlock()
 	if anew {
 		// An error says that it isn't there.
-		_ = i.requests.NeighDel(&netlink.Neigh{LinkIndex: i.index, IP: ipOf(hop)})
+		_ = i.requests.NeighDel(&netlink.Neigh{LinkIndex: r.hop.netdev, IP: ipOf(r.hop.ip)})
 	}
 	if ask {
-		err = i.solicit(hop)
+		err = i.solicit(r.hop)
 	}
-	return n.mac, known, err
+	h.DstMAC = n.mac
+	return h, known, err
+}
+
+// SourceMAC returns the MAC address of frames from src, as NextHop does.
+func (i *Interface) SourceMAC(src netip.Addr, vlan uint16) (mac [6]byte, err error) {
+	d, err := i.netdevWith(src, vlan)
+	return d.mac, err
+}
+
+// netdevWith returns the netdev that has an address.
+func (i *Interface) netdevWith(src netip.Addr, vlan uint16) (d netdev, err error) {
+	if i.Gone() {
+		return d, fmt.Errorf("%s is gone", i.name)
+	}
+	i.mu.Lock()
+	index, ok := i.table.netdevOf(entry{gid: ib.GIDFromAddr(src), vlan: vlan})
+	i.mu.Unlock()
+	if ok {
+		d, ok = i.netdev(index)
+	}
+	if !ok {
+		return d, fmt.Errorf("%v is not an address of %s", src, where(i.name, vlan))
+	}
+	return d, nil
+}
+
+// where names an interface, and a VLAN above it.
+func where(name string, vlan uint16) string {
+	if vlan == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s in VLAN %d", name, vlan)
 }
 
 // route finds the next hop, in the cache or by asking the kernel.
@@ -92,29 +139,29 @@ func (i *Interface) route(k routeKey) route {
 }
 
 func (i *Interface) lookup(k routeKey) route {
-	found, err := i.requests.RouteGetWithOptions(ipOf(k.dst), &netlink.RouteGetOptions{OifIndex: i.index, SrcAddr: ipOf(k.src)})
+	found, err := i.requests.RouteGetWithOptions(ipOf(k.dst), &netlink.RouteGetOptions{OifIndex: k.netdev, SrcAddr: ipOf(k.src)})
 	switch {
 	case err != nil:
-		return route{err: fmt.Errorf("no route from %v to %v by %s: %w", k.src, k.dst, i.name, err)}
+		return route{err: fmt.Errorf("no route from %v to %v by %s: %w", k.src, k.dst, i.nameOf(k.netdev), err)}
 	case len(found) == 0:
-		return route{err: fmt.Errorf("no route from %v to %v by %s", k.src, k.dst, i.name)}
-	case found[0].LinkIndex != i.index && found[0].Type != unix.RTN_LOCAL:
-		return route{err: fmt.Errorf("the route from %v to %v leaves by another interface than %s", k.src, k.dst, i.name)}
+		return route{err: fmt.Errorf("no route from %v to %v by %s", k.src, k.dst, i.nameOf(k.netdev))}
+	case found[0].LinkIndex != k.netdev && found[0].Type != unix.RTN_LOCAL:
+		return route{err: fmt.Errorf("the route from %v to %v leaves by another interface than %s", k.src, k.dst, i.nameOf(k.netdev))}
 	}
 	r := &found[0]
 	if r.Via != nil { // an IPv4 destination behind an IPv6 gateway (RFC 5549)
 		if via, ok := r.Via.(*netlink.Via); ok {
-			return route{hop: addrOf(via.Addr)}
+			return route{hop: hopKey{k.netdev, addrOf(via.Addr)}}
 		}
 	}
 	if len(r.Gw) > 0 {
-		return route{hop: addrOf(r.Gw)}
+		return route{hop: hopKey{k.netdev, addrOf(r.Gw)}}
 	}
 	// Asked without an interface, the kernel tells its own addresses.
 	if own, err := i.requests.RouteGet(ipOf(k.dst)); err == nil && len(own) > 0 && own[0].Type == unix.RTN_LOCAL {
 		return i.neighbourOnHost(k)
 	}
-	return route{hop: k.dst, err: i.checkOnLink(k)}
+	return route{hop: hopKey{k.netdev, k.dst}, err: i.checkOnLink(k)}
 }
 
 // neighbourOnHost finds the interface of this host that has address dst: a
@@ -128,7 +175,7 @@ func (i *Interface) neighbourOnHost(k routeKey) route {
 		}
 		link, err := i.requests.LinkByIndex(addrs[n].LinkIndex)
 		if err == nil && len(link.Attrs().HardwareAddr) == 6 {
-			return route{hop: k.dst, local: true, mac: [6]byte(link.Attrs().HardwareAddr)}
+			return route{local: true, mac: [6]byte(link.Attrs().HardwareAddr)}
 		}
 	}
 	return route{err: fmt.Errorf("%v is an address of this host, and of no Ethernet interface", k.dst)}
@@ -140,11 +187,17 @@ func (i *Interface) checkOnLink(k routeKey) error {
 	if !k.dst.Is4() {
 		return nil
 	}
-	_, err := i.requests.RouteGetWithOptions(ipOf(k.dst), &netlink.RouteGetOptions{OifIndex: i.index, SrcAddr: ipOf(k.src), FIBMatch: true})
+	_, err := i.requests.RouteGetWithOptions(ipOf(k.dst), &netlink.RouteGetOptions{OifIndex: k.netdev, SrcAddr: ipOf(k.src), FIBMatch: true})
 	if err != nil {
-		return fmt.Errorf("no route from %v to %v by %s: %w", k.src, k.dst, i.name, err)
+		return fmt.Errorf("no route from %v to %v by %s: %w", k.src, k.dst, i.nameOf(k.netdev), err)
 	}
 	return nil
+}
+
+// nameOf returns the name of a netdev, for errors.
+func (i *Interface) nameOf(index int) string {
+	d, _ := i.netdev(index)
+	return d.name
 }
 
 // forgetRoutes empties the cache. The caller holds mu.
@@ -157,7 +210,7 @@ func (i *Interface) forgetRoutes() {
 // asked for it now, and whether it has to forget first that it is asking: it
 // repeats a question only after a second, and the first ones on a link that
 // came up are easily lost. The caller holds mu.
-func (i *Interface) mustAsk(hop netip.Addr, known bool) (ask, anew bool) {
+func (i *Interface) mustAsk(hop hopKey, known bool) (ask, anew bool) {
 	now := clock.Now()
 	last, was := i.asked[hop]
 	switch {
@@ -186,20 +239,20 @@ func (i *Interface) mayAskAtOnce() {
 }
 
 // solicit makes the kernel find or confirm a neighbour, as if it had a packet for it.
-func (i *Interface) solicit(hop netip.Addr) error {
+func (i *Interface) solicit(hop hopKey) error {
 	if i.knocker != nil {
-		i.knocker.knock(hop, i.index)
+		i.knocker.knock(hop.ip, hop.netdev)
 		return nil
 	}
 	family := unix.AF_INET
-	if hop.Is6() {
+	if hop.ip.Is6() {
 		family = unix.AF_INET6
 	}
-	err := i.requests.NeighSet(&netlink.Neigh{LinkIndex: i.index, Family: family, IP: ipOf(hop), Flags: netlink.NTF_USE})
+	err := i.requests.NeighSet(&netlink.Neigh{LinkIndex: hop.netdev, Family: family, IP: ipOf(hop.ip), Flags: netlink.NTF_USE})
 	if err == nil || errors.Is(err, unix.ENETDOWN) || errors.Is(err, unix.ENOBUFS) {
 		return nil // a link that is down is waited for
 	}
-	return fmt.Errorf("ask for neighbour %v on %s (needs CAP_NET_ADMIN): %w", hop, i.name, err)
+	return fmt.Errorf("ask for neighbour %v on %s (needs CAP_NET_ADMIN): %w", hop.ip, i.nameOf(hop.netdev), err)
 }
 
 // keepFresh has the neighbours in use confirmed from time to time.
@@ -221,7 +274,7 @@ func (i *Interface) keepFresh() {
 
 // stale lists the neighbours in use that the kernel has not heard of lately, and
 // forgets those that are neither known nor asked for any more.
-func (i *Interface) stale() (list []netip.Addr) {
+func (i *Interface) stale() (list []hopKey) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for hop, last := range i.asked {
@@ -238,27 +291,34 @@ func (i *Interface) stale() (list []netip.Addr) {
 
 // readNeighbours looks at all neighbours, and reports whether any changed.
 func (i *Interface) readNeighbours() (changed bool, err error) {
+	i.mu.Lock()
+	netdevs := i.netdevs
+	i.mu.Unlock()
 	var list []netlink.Neigh
-	for range 5 {
-		if list, err = i.requests.NeighList(i.index, unix.AF_UNSPEC); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
+	for _, d := range netdevs {
+		l, err := i.neighboursOf(d.index)
+		if err != nil {
+			return false, fmt.Errorf("list the neighbours of %s: %w", d.name, err)
 		}
-	}
-	if err != nil {
-		return false, fmt.Errorf("list neighbours: %w", err)
+		list = append(list, l...)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	old := i.neighbours
-	i.neighbours = make(map[netip.Addr]neighbour, len(list))
+	i.neighbours = make(map[hopKey]neighbour, len(list))
 	for k := range list {
 		i.setNeighbour(&list[k])
 	}
 	changed = len(old) != len(i.neighbours)
-	for ip, n := range i.neighbours {
-		changed = changed || old[ip].mac != n.mac
+	for k, n := range i.neighbours {
+		changed = changed || old[k].mac != n.mac
 	}
 	return changed, nil
+}
+
+// neighboursOf asks for the neighbours of a netdev.
+func (i *Interface) neighboursOf(index int) ([]netlink.Neigh, error) {
+	return uninterrupted(func() ([]netlink.Neigh, error) { return i.requests.NeighList(index, unix.AF_UNSPEC) })
 }
 
 // setNeighbour takes in what the kernel says of one, and reports whether a MAC
@@ -268,13 +328,14 @@ func (i *Interface) setNeighbour(n *netlink.Neigh) (changed bool) {
 	if !ip.IsValid() {
 		return false
 	}
-	old, was := i.neighbours[ip]
+	k := hopKey{n.LinkIndex, ip}
+	old, was := i.neighbours[k]
 	if n.State&usable == 0 || len(n.HardwareAddr) != 6 && n.State&netlink.NUD_NOARP == 0 {
-		delete(i.neighbours, ip)
+		delete(i.neighbours, k)
 		return false
 	}
 	now := neighbour{state: n.State}
 	copy(now.mac[:], n.HardwareAddr)
-	i.neighbours[ip] = now
+	i.neighbours[k] = now
 	return !was || old.mac != now.mac
 }

@@ -1,5 +1,5 @@
-// Package netif watches one network interface by netlink: its addresses, MTU
-// and state, and the routes and neighbours behind it.
+// Package netif watches one network interface by netlink: its addresses and those
+// of the VLANs above it, MTU and state, and the routes and neighbours behind it.
 //
 // An Interface lives in the network namespace of the thread that opened it,
 // whichever thread uses it later.
@@ -40,18 +40,21 @@ type Interface struct {
 	ended    sync.WaitGroup
 	closing  sync.Once
 
+	listLinks func() ([]netlink.Link, error)
+
 	notify atomic.Pointer[func()]
-	gids   atomic.Pointer[[]ib.GID]
+	gids   atomic.Pointer[view]
 	link   atomic.Pointer[linkState]
 
 	joined memberships
 
 	mu          sync.Mutex // guards what follows
+	netdevs     []netdev
 	table       gidTable
-	neighbours  map[netip.Addr]neighbour
+	neighbours  map[hopKey]neighbour
 	routes      map[routeKey]route
-	routeAge    uint64                    // counts changes of routes and addresses
-	asked       map[netip.Addr]clock.Time // neighbours in use: when the kernel was asked last
+	routeAge    uint64                // counts changes of routes and addresses
+	asked       map[hopKey]clock.Time // neighbours in use: when the kernel was asked last
 	linkChanged clock.Time
 }
 
@@ -64,13 +67,17 @@ type linkState struct {
 }
 
 // Open begins to watch an interface of the calling thread's network namespace.
-func Open(name string) (*Interface, error) {
+func Open(name string) (*Interface, error) { return openWith(name, (*netlink.Handle).LinkList) }
+
+// openWith is Open with a way to list all links, which tests have of their own.
+func openWith(name string, links func(*netlink.Handle) ([]netlink.Link, error)) (*Interface, error) {
 	runtime.LockOSThread() // all sockets in one namespace
 	defer runtime.UnlockOSThread()
 	i := &Interface{
-		name: name, stop: make(chan struct{}), neighbours: make(map[netip.Addr]neighbour),
-		routes: make(map[routeKey]route), asked: make(map[netip.Addr]clock.Time),
+		name: name, stop: make(chan struct{}), neighbours: make(map[hopKey]neighbour),
+		routes: make(map[routeKey]route), asked: make(map[hopKey]clock.Time),
 	}
+	i.listLinks = func() ([]netlink.Link, error) { return links(i.requests) }
 	if err := errors.Join(i.joined.open(), i.open()); err != nil {
 		i.closeSockets()
 		return nil, fmt.Errorf("watch %s: %w", name, err)
@@ -132,7 +139,27 @@ func (i *Interface) Gone() bool { return i.link.Load().gone }
 
 // GIDs returns the addresses by GID index; see gidTable. The caller doesn't
 // change the slice.
-func (i *Interface) GIDs() []ib.GID { return *i.gids.Load() }
+func (i *Interface) GIDs() []ib.GID { return i.gids.Load().gids }
+
+// VLANs returns the ids of the VLANs that the addresses are of, by GID index, and
+// 0 for those of none. The caller doesn't change the slice, which may be longer
+// than that of GIDs a moment before.
+func (i *Interface) VLANs() []uint16 { return i.gids.Load().vlans }
+
+// Netdevs returns the names of the netdevs that the addresses are of, by GID index.
+func (i *Interface) Netdevs() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	names := make([]string, len(i.table.slots))
+	for k, s := range i.table.slots {
+		for _, d := range i.netdevs {
+			if s.present && d.index == s.netdev {
+				names[k] = d.name
+			}
+		}
+	}
+	return names
+}
 
 // Notify sets the function that is called when anything changed. It runs on a
 // goroutine of the Interface and must not block.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/tests/conform"
@@ -24,9 +26,15 @@ type watched struct {
 
 func watch(t *testing.T, e *nettest.End) *watched {
 	t.Helper()
+	return watchWith(t, e, (*netlink.Handle).LinkList)
+}
+
+// watchWith watches with a way of its own to list all links.
+func watchWith(t *testing.T, e *nettest.End, links func(*netlink.Handle) ([]netlink.Link, error)) *watched {
+	t.Helper()
 	w := &watched{t: t, end: e, changes: make(chan struct{}, 1)}
 	if err := e.NS.Do(func() (err error) {
-		w.Interface, err = Open(e.Name)
+		w.Interface, err = openWith(e.Name, links)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -141,11 +149,11 @@ func (w *watched) hop(dst netip.Addr) (mac [6]byte) {
 		src = w.end.V6
 	}
 	w.eventually(fmt.Sprintf("next hop to %v", dst), func() bool {
-		m, known, err := w.NextHop(src, dst)
+		h, known, err := w.NextHop(src, 0, dst)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		mac = m
+		mac = h.DstMAC
 		return known
 	})
 	return mac
@@ -175,7 +183,7 @@ func TestNextHops(t *testing.T) {
 	w.ip("route", "add", "unreachable", "198.51.100.0/24")
 	refused := netip.MustParseAddr("198.51.100.1")
 	w.eventually("an error for an unreachable destination", func() bool {
-		_, _, err := w.NextHop(w.end.V4, refused)
+		_, _, err := w.NextHop(w.end.V4, 0, refused)
 		return err != nil && strings.Contains(err.Error(), "198.51.100.1")
 	})
 	// Another MAC address is followed.
@@ -184,8 +192,8 @@ func TestNextHops(t *testing.T) {
 	}
 	w.ip("neigh", "flush", "dev", w.end.Name)
 	w.eventually("the new MAC address", func() bool {
-		m, known, _ := w.NextHop(w.end.V4, peer.V4)
-		return known && m == [6]byte{2, 0, 0, 0, 0, 0x77}
+		h, known, _ := w.NextHop(w.end.V4, 0, peer.V4)
+		return known && h.DstMAC == [6]byte{2, 0, 0, 0, 0, 0x77}
 	})
 }
 
@@ -220,7 +228,7 @@ func TestUnansweredNeighbour(t *testing.T) {
 		nobody = nobody.Next()
 	}
 	for range 10 {
-		if _, known, err := w.NextHop(w.end.V4, nobody); known || err != nil {
+		if _, known, err := w.NextHop(w.end.V4, 0, nobody); known || err != nil {
 			t.Fatalf("known %v, error %v", known, err)
 		}
 	}
@@ -238,7 +246,7 @@ func TestInterfaceRemoved(t *testing.T) {
 	w.ip("link", "del", w.end.Name)
 	w.until("the interface is gone", w.Gone)
 	w.untilGIDs("", "", "")
-	if _, _, err := w.NextHop(w.end.V4, p.Ends[1].V4); err == nil || !strings.Contains(err.Error(), "gone") {
+	if _, _, err := w.NextHop(w.end.V4, 0, p.Ends[1].V4); err == nil || !strings.Contains(err.Error(), "gone") {
 		t.Fatalf("error %v, want one that says gone", err)
 	}
 	if w.Up() {
@@ -285,11 +293,11 @@ func TestNeighbourOnTheSameHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer i.Close()
-	mac, known, err := i.NextHop(netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2"))
-	if want := [6]byte{2, 0, 0, 0, 0, 5}; err != nil || !known || mac != want {
-		t.Errorf("next hop %x, known %v, error %v; want %x", mac, known, err, want)
+	h, known, err := i.NextHop(netip.MustParseAddr("10.1.0.1"), 0, netip.MustParseAddr("10.1.0.2"))
+	if want := [6]byte{2, 0, 0, 0, 0, 5}; err != nil || !known || h.DstMAC != want {
+		t.Errorf("next hop %x, known %v, error %v; want %x", h.DstMAC, known, err, want)
 	}
-	if _, known, err := i.NextHop(netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("127.0.0.1")); err == nil {
+	if _, known, err := i.NextHop(netip.MustParseAddr("10.1.0.1"), 0, netip.MustParseAddr("127.0.0.1")); err == nil {
 		t.Errorf("next hop to 127.0.0.1 known: %v, without an error", known)
 	}
 }

@@ -1,7 +1,6 @@
 package netif
 
 import (
-	"encoding/binary"
 	"errors"
 	"syscall"
 
@@ -50,7 +49,8 @@ func (i *Interface) take(msgs []syscall.NetlinkMessage) {
 			changed = true
 			continue
 		}
-		if !i.isOurs(m.Data) {
+		isLink := m.Header.Type == unix.RTM_NEWLINK || m.Header.Type == unix.RTM_DELLINK
+		if !i.concerns(m.Data) && !(isLink && i.isAbove(m.Data)) {
 			continue
 		}
 		switch m.Header.Type {
@@ -69,6 +69,9 @@ func (i *Interface) take(msgs []syscall.NetlinkMessage) {
 			i.mayAskAtOnce()
 			changed = true
 		}
+		if i.look(i.readNetdevs) {
+			changed = i.look(i.readNeighbours) || changed
+		}
 	}
 	if addrs {
 		changed = i.look(i.readAddrs) || changed
@@ -76,12 +79,6 @@ func (i *Interface) take(msgs []syscall.NetlinkMessage) {
 	if changed {
 		i.changed()
 	}
-}
-
-// isOurs reads the interface index, which struct ifinfomsg, ifaddrmsg and ndmsg
-// all have in the same place.
-func (i *Interface) isOurs(m []byte) bool {
-	return len(m) >= 8 && int(int32(binary.NativeEndian.Uint32(m[4:]))) == i.index
 }
 
 func (i *Interface) takeNeighbour(m *syscall.NetlinkMessage) (changed bool) {
@@ -107,12 +104,17 @@ func (i *Interface) look(read func() (bool, error)) bool {
 	return changed && err == nil
 }
 
+// reads are the ways to look at everything, in their order.
+func (i *Interface) reads() []func() (bool, error) {
+	return []func() (bool, error){i.readLink, i.readNetdevs, i.readAddrs, i.readNeighbours}
+}
+
 // resync looks at everything.
 func (i *Interface) resync() error {
 	i.mu.Lock()
 	i.forgetRoutes()
 	i.mu.Unlock()
-	for _, read := range []func() (bool, error){i.readLink, i.readAddrs, i.readNeighbours} {
+	for _, read := range i.reads() {
 		if _, err := read(); err != nil {
 			return err
 		}
@@ -121,7 +123,7 @@ func (i *Interface) resync() error {
 }
 
 func (i *Interface) resyncAndNotify() {
-	for _, read := range []func() (bool, error){i.readLink, i.readAddrs, i.readNeighbours} {
+	for _, read := range i.reads() {
 		i.look(read)
 	}
 	i.mu.Lock()

@@ -217,6 +217,7 @@ type Completion struct {
 	QPN       ib.QPN
 	SrcQP     ib.QPN
 	PKeyIndex uint16 // of what QP1 got: of the entry that its P_Key matches
+	VLAN      uint16 // of a datagram: the id of the VLAN that it came in; 0: none
 	Status    WCStatus
 	Opcode    WCOpcode
 	Flags     WCFlags

@@ -52,6 +52,7 @@ type receive struct {
 	wqe  *RecvWQE
 	from ib.QPN // the sender of the datagram in it
 	pkey uint16 // of QP1: the index of the datagram's P_Key
+	vlan uint16 // of the datagram
 }
 
 func (r *responder) at(i uint32) *receive { return &r.taken[int(i)&(len(r.taken)-1)] }

@@ -231,7 +231,7 @@ func (q *QP) handleUD(p *wire.Packet, _ clock.Time, b *mem.Batch) wire.Verdict {
 
 // noteSender keeps what the completion of a datagram's receive has to say.
 func (q *QP) noteSender(r *receive, p *wire.Packet) {
-	r.from = p.SrcQP
+	r.from, r.vlan = p.SrcQP, p.VLANID()
 	if q.cfg.Type == GSI {
 		i, _ := q.cfg.PKeys.Find(p.PKey) // the port has seen that it is there
 		r.pkey = uint16(i)
@@ -276,7 +276,7 @@ func (q *QP) grhOf(p *wire.Packet) [2][]byte {
 func (q *QP) commitDatagram(n *mem.Note) {
 	from := *q.resp.at(q.resp.head)
 	c := q.completeReceive(Success)
-	c.ByteLen, c.SrcQP, c.PKeyIndex, c.Flags, c.Solicited = n.N, from.from, from.pkey, WCGRH, n.Flags&flagSolicited != 0
+	c.ByteLen, c.SrcQP, c.PKeyIndex, c.VLAN, c.Flags, c.Solicited = n.N, from.from, from.pkey, from.vlan, WCGRH, n.Flags&flagSolicited != 0
 	if n.Flags&flagImm != 0 {
 		c.Flags |= WCWithImm
 		c.Imm = n.X

@@ -26,6 +26,11 @@ const (
 	ICRCLen         = 4
 	cnpLen          = 16
 
+	// VLANMask is the VLAN id in the tag control information of an 802.1Q tag.
+	// Above it stand the drop eligible indicator and, in the top three bits, the
+	// priority code point.
+	VLANMask = 0xfff
+
 	// Port is the UDP destination port of RoCEv2 (Annex A17.3.2.2).
 	Port = 4791
 

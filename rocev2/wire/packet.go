@@ -45,6 +45,10 @@ func (p *Packet) IPHeader() []byte { return p.Frame.Frag[0][p.ip : p.bth-UDPLen]
 // HeaderLen returns the bytes of the frame before the payload.
 func (p *Packet) HeaderLen() int { return p.bth + BTHLen + p.Opcode.Info().ExtLen }
 
+// VLANID returns the id of the 802.1Q VLAN that p came in, 0 when in none: a tag
+// of id 0 only has a priority.
+func (p *Packet) VLANID() uint16 { return p.VLAN & VLANMask }
+
 // SrcMAC returns the sender's Ethernet address.
 func (p *Packet) SrcMAC() [6]byte { return [6]byte(p.Frame.Frag[0][6:12]) }
 

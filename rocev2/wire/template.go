@@ -32,11 +32,12 @@ type Template struct {
 	crc      uint32 // register of the ICRC before the BTH, with lengths of 0
 	v6       bool
 	rxeFlush bool
+	vlan     uint16 // id
 }
 
 // Set makes t ready for packets of flow f.
 func (t *Template) Set(f *Flow) {
-	*t = Template{v6: !f.Src.Is4(), rxeFlush: f.RxeFlush}
+	*t = Template{v6: !f.Src.Is4(), rxeFlush: f.RxeFlush, vlan: f.VLAN & VLANMask}
 	copy(t.hdr[:], f.DstMAC[:])
 	copy(t.hdr[6:], f.SrcMAC[:])
 	t.ip = EthernetLen
@@ -96,6 +97,9 @@ func (t *Template) DstGID() ib.GID {
 	}
 	return gidOf(t.hdr[t.ip+16 : t.ip+IPv4Len])
 }
+
+// InVLAN reports whether p came in the VLAN of the flow, or in none if it has none.
+func (t *Template) InVLAN(p *Packet) bool { return t.vlan == p.VLANID() }
 
 // Matches reports whether p comes from the flow's destination to its source.
 func (t *Template) Matches(p *Packet) bool {

@@ -26,6 +26,7 @@ const (
 	DropPKey      // the partition key does not match
 	DropQKey      // the queue key does not match
 	DropAddress   // source or destination are not those of the QP's connection, or not this port's
+	DropVLAN      // it came in another VLAN than the addresses are of, or was tagged, or not
 	DropHandover  // the ring to the QP's home worker was full
 	DropNotPeer   // the sender is not on the allow-list
 	DropNoMember  // to a multicast group that no QP of the port is attached to
@@ -50,7 +51,7 @@ var verdicts = [NumVerdicts]string{
 	Accepted: "accepted", DropNotRoCE: "not_roce", DropFragment: "ip_fragment", DropTruncated: "truncated",
 	DropOpcode: "bad_opcode", DropLength: "bad_length", DropVersion: "bad_tver", DropICRC: "icrc_error",
 	DropNoQP: "no_qp", DropQPState: "qp_state", DropTransport: "bad_transport", DropPKey: "bad_pkey",
-	DropQKey: "bad_qkey", DropAddress: "bad_address", DropHandover: "handover_full", DropNotPeer: "not_a_peer",
+	DropQKey: "bad_qkey", DropAddress: "bad_address", DropVLAN: "bad_vlan", DropHandover: "handover_full", DropNotPeer: "not_a_peer",
 	DropNoMember:  "no_member",
 	DropDuplicate: "duplicate", DropOutOfOrder: "out_of_sequence", DropNoReplay: "no_replay",
 	DropGhost: "ghost_ack", DropUnexpected: "unexpected_response", DropRNR: "receiver_not_ready",
