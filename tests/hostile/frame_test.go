@@ -45,7 +45,7 @@ func (f *frame) bytes() []byte {
 	b := make([]byte, 0, 100+len(f.body))
 	b = append(b, 2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1)
 	if f.vlan {
-		b = append(b, 0x81, 0, 0, 5)
+		b = append(b, 0x81, 0, 0xa0, 0) // a priority, and no VLAN
 	}
 	n := 8 + 12 + len(f.body) + 4
 	if f.v6 {
