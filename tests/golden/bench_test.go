@@ -17,8 +17,8 @@ type wireNet struct {
 	flow wire.Flow // from the port to its peer
 }
 
-func (n *wireNet) Resolve(_, dgid ib.GID) (wire.Flow, bool, error) {
-	f := wire.Flow{SrcMAC: n.flow.SrcMAC, DstMAC: n.flow.DstMAC, VLAN: n.flow.VLAN, Src: n.flow.Src, Dst: dgid}
+func (n *wireNet) Resolve(_ ib.GID, _ uint16, dgid ib.GID) (wire.Flow, bool, error) {
+	f := wire.Flow{SrcMAC: n.flow.SrcMAC, DstMAC: n.flow.DstMAC, Src: n.flow.Src, Dst: dgid}
 	return f, true, nil
 }
 
@@ -37,7 +37,7 @@ func newBench(t *testing.T, flow wire.Flow) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	net := &wireNet{rocev2.FixedNet{Addresses: []ib.GID{flow.Src}}, flow}
+	net := &wireNet{rocev2.FixedNet{Addresses: []ib.GID{flow.Src}, Tags: []uint16{flow.VLAN & wire.VLANMask}}, flow}
 	// Without congestion control no packet is capable of ECN, as rxe's aren't.
 	p, err := rocev2.NewPort(rocev2.Config{Name: "bench", Links: []rocev2.Link{near}, Manual: true, Net: net, NoCongestionControl: true})
 	if err != nil {

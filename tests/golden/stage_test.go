@@ -242,7 +242,7 @@ func (s *stage) received(last *packet) {
 	i := last.Opcode.Info()
 	switch {
 	case s.transport == wire.UD:
-		want.SrcQP, want.Flags = last.SrcQP, qp.WCGRH
+		want.SrcQP, want.VLAN, want.Flags = last.SrcQP, last.flow.VLAN, qp.WCGRH
 	case i.Operation == wire.OpWrite:
 		want.Opcode = qp.WCRecvWriteImm
 	}
