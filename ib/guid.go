@@ -1,6 +1,7 @@
 package ib
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -21,6 +22,16 @@ func GUIDFromMAC(hw net.HardwareAddr) GUID {
 		return 0
 	}
 	return GUID(binary.BigEndian.Uint64([]byte{hw[0] ^ 2, hw[1], hw[2], 0xff, 0xfe, hw[3], hw[4], hw[5]}))
+}
+
+// GUIDFromName makes a GUID for a device that has no MAC address: the same one
+// for the same name, and others on other hosts if host tells them apart. It is
+// locally administered, as its second-lowest bit of the first byte says, which is
+// set in all of GUIDFromMAC's that a vendor has assigned.
+func GUIDFromName(host, name string) GUID {
+	sum := sha256.Sum256([]byte(host + "\x00" + name))
+	sum[0] &^= 3 // local, and of one device
+	return GUID(binary.BigEndian.Uint64(sum[:]))
 }
 
 // String gives the form of ibv_devinfo: four groups of four digits.

@@ -244,3 +244,11 @@ func TestPKeyTable(t *testing.T) {
 		}
 	}
 }
+
+// What has no MAC address gets a GUID all the same: its own, and always the same.
+func TestGUIDFromName(t *testing.T) {
+	a := GUIDFromName("host", "tun0")
+	if a != GUIDFromName("host", "tun0") || a == GUIDFromName("host", "tun1") || a == GUIDFromName("other", "tun0") || a>>56&3 != 0 || a == 0 {
+		t.Errorf("GUID %v", a)
+	}
+}

@@ -52,6 +52,9 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 	if d.Interface, err = netif.Open(ifname); err != nil {
 		return nil, err
 	}
+	if !d.Ethernet() {
+		return nil, errors.New("it is no Ethernet interface, and its packets have no frames: open the interface that they leave by")
+	}
 	if d.carrier, d.reasons, err = climb(ifname, &o); err != nil {
 		return nil, err
 	}

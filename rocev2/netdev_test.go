@@ -407,3 +407,20 @@ func TestLineRateOfTheLink(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A tunnel's packets have no frames, and no MAC addresses.
+func TestNoEthernet(t *testing.T) {
+	nettest.Require(t)
+	ns, err := nettest.NewNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	if err := ns.Run("ip", "tuntap", "add", "dev", "tun0", "mode", "tun"); err != nil {
+		nettest.SkipOrFail(t, "a tun device: "+err.Error())
+	}
+	if err := ns.Do(func() error { _, err := OpenNetdev("tun0", NetdevOptions{}); return err }); err == nil ||
+		!strings.Contains(err.Error(), "open tun0: it is no Ethernet interface") {
+		t.Errorf("tun0: %v", err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,7 +19,7 @@ import (
 // Options are how a device is opened. The zero value works.
 type Options struct {
 	Name     string  // of the device; empty: that of the Port, or of the interface
-	NodeGUID ib.GUID // 0: made from the interface's MAC address, as rxe does
+	NodeGUID ib.GUID // 0: made from the interface's MAC address, as rxe does, or from the device's name if there is none
 
 	// Of Open only.
 	Link LinkKind      // what frames go by
@@ -63,6 +64,9 @@ func newDevice(e engine, o Options) *Device {
 	if o.Name == "" {
 		o.Name = e.Name()
 	}
+	if o.NodeGUID == 0 {
+		o.NodeGUID = ib.GUIDFromName(machineID(), o.Name)
+	}
 	d := &Device{
 		name: o.Name, guid: o.NodeGUID, engine: e,
 		pds: set[*PD]{}, mrs: set[*MR]{}, mws: set[*MW]{}, cqs: set[*CQ]{}, srqs: set[*SRQ]{}, qps: set[*QP]{}, ahs: set[*AH]{}, channels: set[*CompChannel]{},
@@ -70,6 +74,16 @@ func newDevice(e engine, o Options) *Device {
 	d.events.init()
 	d.watchPort()
 	return d
+}
+
+// machineID tells this host from others; empty if nothing does.
+func machineID() string {
+	id, _ := os.ReadFile("/etc/machine-id") // without it, the host's name must do
+	if len(id) == 0 {
+		name, _ := os.Hostname()
+		return name
+	}
+	return string(id)
 }
 
 // Name returns the name of the device.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // partitioned makes a device with a P_Key table, connected with nobody.
@@ -70,6 +71,16 @@ func dgramIn(t *testing.T, d *Device, index uint16) *dgram {
 		t.Fatal(err)
 	}
 	return g
+}
+
+// A device without a MAC address has a GUID, the same one each time.
+func TestGUIDWithoutMAC(t *testing.T) {
+	conform.Row(t, "bug/62")
+	table := ib.PKeyTable{ib.PKeyDefault}
+	a, b := partitioned(t, table).Query().NodeGUID, partitioned(t, table).Query().NodeGUID
+	if a == 0 || a != b {
+		t.Errorf("GUIDs %v and %v", a, b)
+	}
 }
 
 func TestPKeyIndexOfWorkRequests(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -31,6 +32,10 @@ type Options struct {
 	// Queue is how many unsolicited packets wait for Recv: 4096 when 0.
 	Queue int
 }
+
+// ErrNoSubnet is why RoCE ports are not opened for subnet management: they have no
+// QP0, and no manager to be or to ask (Annex A16.4, A17).
+var ErrNoSubnet = errors.New("a RoCE port has no subnet manager and needs none: its addresses are those of IP, its routes the network's")
 
 // Clients are the agents of a program that asks subnet management,
 // administration and performance management, and answers nothing.
@@ -116,6 +121,9 @@ func (w opener) port(o Options) (*Port, error) {
 	}
 	if len(o.Agents) == 0 {
 		o.Agents = Clients()
+	}
+	if !infiniBand(&smi) && slices.ContainsFunc(o.Agents, func(a Agent) bool { return a.Class.Subnet() }) {
+		return nil, fmt.Errorf("umad: %s port %d (%s): %w: %w", smi.Device, smi.Port, smi.LinkLayer, ErrNoSubnet, unix.EPROTONOSUPPORT)
 	}
 	if o.Queue == 0 {
 		o.Queue = 4096

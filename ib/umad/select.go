@@ -2,6 +2,7 @@ package umad
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urxe/urxe/ib"
@@ -38,7 +39,11 @@ func chooseOne(ports []Info, o *Options) (Info, error) {
 		if p, ok := best(ports); ok {
 			return p, nil
 		}
-		return Info{}, fmt.Errorf("umad: no InfiniBand port that is up; there are: %s", names(ports))
+		err := fmt.Errorf("umad: no InfiniBand port that is up; there are: %s", names(ports))
+		if len(ports) > 0 && !slices.ContainsFunc(ports, func(p Info) bool { return infiniBand(&p) }) {
+			err = fmt.Errorf("%w: %w", err, ErrNoSubnet)
+		}
+		return Info{}, err
 	}
 	for _, p := range ports {
 		if o.GUID != 0 && p.GUID != o.GUID || o.Device != "" && p.Device != o.Device || o.Port != 0 && p.Port != o.Port {

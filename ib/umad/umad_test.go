@@ -17,6 +17,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // fakePort is a port as sysfs shows it.
@@ -151,7 +152,7 @@ func TestChoice(t *testing.T) {
 		{Options{GUID: 0x0002c90300000001}, "umad1", "umad1", ""},
 		{Options{GUID: 0x0002c90300000003}, "umad11", "umad10", ""}, // Two planes of one port.
 		{Options{Device: "smi3"}, "umad11", "umad11", ""},
-		{Options{Device: "rxe0", Port: 1}, "umad0", "umad0", ""},
+		{Options{Device: "rxe0", Port: 1, Agents: []Agent{{Class: mad.ClassPerf}}}, "umad0", "umad0", ""},
 		{Options{Device: "rxe0", Port: 2}, "", "", "no port of rxe0 2; there are: rxe0 port 1"},
 		{Options{GUID: 5}, "", "", "no port with GUID 0000:0000:0000:0005"},
 	} {
@@ -166,8 +167,29 @@ func TestChoice(t *testing.T) {
 			t.Errorf("%+v: %v, chose %s and %s, want %s and %s", c.o, err, p.smiInfo.Umad, p.info.Umad, c.smi, c.gsi)
 		}
 	}
-	if _, err := newFakeHost(t, fakePorts[0]).port(Options{}); err == nil || !strings.Contains(err.Error(), "no InfiniBand port") {
-		t.Errorf("only RoCE: %v", err)
+}
+
+// Who asks for subnet management of a RoCE port is told that there is none.
+func TestNoSubnetManagementOnRoCE(t *testing.T) {
+	conform.Row(t, "bug/64")
+	only, mixed := newFakeHost(t, fakePorts[0]), newFakeHost(t, fakePorts...)
+	for _, c := range []struct {
+		h    *fakeHost
+		o    Options
+		says string
+	}{
+		{only, Options{}, "no InfiniBand port that is up; there are: rxe0 port 1"},
+		{only, Options{Agents: Manager()}, "no InfiniBand port that is up; there are: rxe0 port 1"},
+		{mixed, Options{Device: "rxe0", Agents: Manager()}, "rxe0 port 1 (Ethernet)"},
+		{mixed, Options{GUID: 0x505400fffe123456}, "rxe0 port 1 (Ethernet)"},
+	} {
+		_, err := c.h.port(c.o)
+		if !errors.Is(err, ErrNoSubnet) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "has no subnet manager and needs none") {
+			t.Errorf("%+v: %v, want %q, and that there is no subnet manager", c.o, err, c.says)
+		}
+	}
+	if len(only.agents)+len(mixed.agents) > 0 {
+		t.Error("the kernel was asked")
 	}
 }
 

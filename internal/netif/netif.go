@@ -63,6 +63,7 @@ type linkState struct {
 	mac  [6]byte
 	mtu  int
 	up   bool // set up, and with a carrier
+	l3   bool // its frames have no Ethernet header
 	gone bool // removed, or moved to another namespace
 }
 
@@ -127,6 +128,10 @@ func (i *Interface) Index() int { return i.index }
 
 // MAC returns the interface's Ethernet address; zero when it has none.
 func (i *Interface) MAC() [6]byte { return i.link.Load().mac }
+
+// Ethernet reports whether the interface's frames have an Ethernet header: those
+// of tunnels have none.
+func (i *Interface) Ethernet() bool { return !i.link.Load().l3 }
 
 // MTU returns the interface's MTU in bytes.
 func (i *Interface) MTU() int { return i.link.Load().mtu }
@@ -211,6 +216,7 @@ func (i *Interface) readLink() (changed bool, err error) {
 	}
 	a := link.Attrs()
 	now := linkState{mtu: a.MTU, up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0}
+	now.l3 = a.EncapType != "ether" && a.EncapType != "loopback"
 	copy(now.mac[:], a.HardwareAddr)
 	old := i.link.Swap(&now)
 	return old == nil || *old != now, nil
