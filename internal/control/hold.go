@@ -1,9 +1,10 @@
 // Package control lets one process hold a network interface for itself, and
 // serve others that ask about it.
 //
-// The hold is an abstract unix socket that is named after the interface. Such
-// names belong to a network namespace, as interfaces do, and go with the
-// process, however it ends.
+// The hold is an abstract unix socket that is named after the interface, and a
+// second one after its index, which stays when it is renamed. Such names belong
+// to a network namespace, as interfaces do, and go with the process, however it
+// ends.
 package control
 
 import (
@@ -34,6 +35,7 @@ func address(ifname string) *net.UnixAddr {
 type Holder struct {
 	ifname   string
 	listener *net.UnixListener
+	index    *net.UnixListener // nil: there was no such interface
 	ctx      context.Context
 	cancel   context.CancelFunc
 	serving  sync.WaitGroup
@@ -47,19 +49,34 @@ func Hold(ifname string) (*Holder, error) {
 	}
 	runtime.LockOSThread() // the socket is made in this thread's namespace
 	defer runtime.UnlockOSThread()
+	l, err := take(ifname, ifname)
+	if err != nil {
+		return nil, err
+	}
+	h := &Holder{ifname: ifname, listener: l}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	if i, err := net.InterfaceByName(ifname); err == nil {
+		if h.index, err = take(ifname, "/"+strconv.Itoa(i.Index)); err != nil {
+			return nil, errors.Join(err, h.Close())
+		}
+	}
+	return h, nil
+}
+
+// take makes the socket of a key, which is the name of an interface, or has a
+// slash, as no name does, and its index.
+func take(ifname, key string) (*net.UnixListener, error) {
 	// The name is free some time after its holder was killed, as a process takes
 	// apart its memory first; someone may also let go while we ask who he is.
 	for range endPatience {
-		l, err := net.ListenUnix("unix", address(ifname))
+		l, err := net.ListenUnix("unix", address(key))
 		if err == nil {
-			h := &Holder{ifname: ifname, listener: l}
-			h.ctx, h.cancel = context.WithCancel(context.Background())
-			return h, nil
+			return l, nil
 		}
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return nil, fmt.Errorf("hold %s: %w", ifname, err)
 		}
-		if who, ends, err := holder(ifname); err == nil && !ends {
+		if who, ends, err := holder(key); err == nil && !ends {
 			return nil, fmt.Errorf("%w: %s is held by %s; end that, or choose another interface", ErrHeld, ifname, who)
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -155,8 +172,13 @@ func (h *Holder) Quiesce() error {
 // Close lets go of the interface.
 func (h *Holder) Close() error {
 	err := h.Quiesce()
-	if e := h.listener.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
-		err = errors.Join(err, e)
+	for _, l := range []*net.UnixListener{h.listener, h.index} {
+		if l == nil {
+			continue
+		}
+		if e := l.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
+			err = errors.Join(err, e)
+		}
 	}
 	return err
 }
