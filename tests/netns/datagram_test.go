@@ -10,24 +10,27 @@ import (
 	"github.com/urxe/urxe/verbs"
 )
 
+const qkey = 0x1234
+
+// newDatagramSide makes a UD QP that is ready.
+func newDatagramSide(t testing.TB, d *verbs.Device) *side {
+	t.Helper()
+	s := &side{dev: d, chn: must(d.CreateCompChannel()), pd: must(d.AllocPD()), buf: make([]byte, 4096)}
+	s.cq = must(d.CreateCQ(16, s.chn))
+	s.mr = must(s.pd.RegMR(s.buf, verbs.LocalWrite))
+	s.qp = must(s.pd.CreateQP(verbs.QPInitAttr{Type: verbs.UD, SendCQ: s.cq, RecvCQ: s.cq}))
+	if err := s.qp.Start(verbs.ConnectOptions{QKey: qkey}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // A datagram to an address that nobody has waits for the kernel to find out. It
 // holds up the completions behind it, which come in order, but no packet; after
 // a second it counts as lost.
 func TestDatagramToNobody(t *testing.T) {
 	p, devs := openPair(t, nettest.Config{})
-	const qkey = 0x1234
-	var sides [2]*side
-	for i, d := range devs {
-		s := &side{dev: d, chn: must(d.CreateCompChannel()), pd: must(d.AllocPD()), buf: make([]byte, 4096)}
-		s.cq = must(d.CreateCQ(16, s.chn))
-		s.mr = must(s.pd.RegMR(s.buf, verbs.LocalWrite))
-		s.qp = must(s.pd.CreateQP(verbs.QPInitAttr{Type: verbs.UD, SendCQ: s.cq, RecvCQ: s.cq}))
-		if err := s.qp.Start(verbs.ConnectOptions{QKey: qkey}); err != nil {
-			t.Fatal(err)
-		}
-		sides[i] = s
-	}
-	a, b := sides[0], sides[1]
+	a, b := newDatagramSide(t, devs[0]), newDatagramSide(t, devs[1])
 	must(b.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{b.mr.SGE(0, 200)}}))
 	nobody := p.Ends[1].V4.As4()
 	nobody[3] = 200

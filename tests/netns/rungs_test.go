@@ -162,6 +162,50 @@ func recorded(t *testing.T, path string) (list []capture.Packet) {
 	return list
 }
 
+// Datagrams to a multicast group reach its members by every rung, and leave by it.
+func TestMulticastOnEachRung(t *testing.T) {
+	nettest.Require(t)
+	for _, r := range rungs {
+		t.Run(r.name, func(t *testing.T) {
+			p := nettest.New(t, nettest.Config{})
+			d0, w := openRung(t, p.Ends[0], r)
+			sides := [2]*side{newDatagramSide(t, d0), newDatagramSide(t, open(t, p.Ends[1]))}
+			for _, name := range []string{"239.1.2.3", "ff0e::4242"} {
+				addr := netip.MustParseAddr(name)
+				group := ib.GIDFromAddr(addr)
+				if r.mapped { // what is redirected is the owner's business
+					if err := w.Take(group); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, s := range sides {
+					if err := s.qp.AttachMcast(group, 0xc000); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i, from := range sides {
+					for _, s := range sides {
+						must(s.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{s.mr.SGE(0, 200)}}))
+					}
+					src := p.Ends[i].V4
+					if addr.Is6() {
+						src = p.Ends[i].V6
+					}
+					av := verbs.AV{DGID: group, SGIDIndex: uint8(gidIndex(from.dev, src))}
+					must(from.qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, InlineData: []byte(name), AH: must(from.pd.CreateAH(av)),
+						RemoteQPN: ib.QPNMulticast, RemoteQKey: qkey}))
+					for k, s := range sides { // it is a member itself
+						wc := s.done(t, 1)[0]
+						if got := string(s.buf[verbs.GRHLen:][:len(name)]); got != name || wc.SrcQP != from.qp.Number() {
+							t.Errorf("from %d to %d: %q, %+v", i, k, got, wc)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
 // The owner starts anew under traffic, takes our socket out, unpins its map: transfers
 // go on, and what is wrong is said.
 func TestOwnerChangesUnderTraffic(t *testing.T) {
