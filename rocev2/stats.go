@@ -73,7 +73,7 @@ func (p *Port) namedCounters() map[string]uint64 {
 		"rcvd_rnr_err": c.RcvdRNRErr, "send_rnr_err": c.SendRNRErr, "rcvd_seq_err": c.RcvdSeqErr,
 		"ack_deferred": c.AckDeferred, "retry_exceeded_err": c.RetryExceeded,
 		"retry_rnr_exceeded_err": c.RNRRetryExceeded, "send_err": c.LocalErrors,
-		"completer_retry_err": c.Timeouts + c.ImpliedNAK + c.RcvdSeqErr, "local_ack_timeout_err": c.Timeouts,
+		"completer_retry_err": c.Timeouts + c.ImpliedNAK + c.RcvdSeqErr, "local_ack_timeout_err": c.Timeouts, "early_probes": c.Probes,
 		"implied_nak_seq_err": c.ImpliedNAK, "rdma_sends": c.RDMASends, "rdma_recvs": c.RDMARecvs,
 		"nak_invalid_request": c.NAKInvalidRequest, "nak_remote_access": c.NAKRemoteAccess,
 		"nak_remote_operation": c.NAKRemoteOp, "nak_sequence": c.NAKSequence,

@@ -51,6 +51,31 @@ func (m *MR) Addr(va uint64) uint64 { return m.addr + (va - m.IOVA) }
 // in one piece.
 func (m *MR) Bytes() []byte { return m.local }
 
+// Overlaps reports whether the n bytes at va of m and the k bytes at vb of o, ranges
+// inside them, may have a byte in common. Of memory in several pieces it says so.
+func (m *MR) Overlaps(va, n uint64, o *MR, vb, k uint64) bool {
+	if m == o {
+		return va < vb+k && vb < va+n
+	}
+	if m.proc != o.proc {
+		return false
+	}
+	a, b := m.place(va), o.place(vb)
+	return a == 0 || b == 0 || a < b+k && b < a+n
+}
+
+// place returns the address of an IOVA inside the region in the process that the
+// memory is of; 0 if the memory isn't in one piece.
+func (m *MR) place(va uint64) uint64 {
+	switch {
+	case m.proc != nil:
+		return m.Addr(va)
+	case m.local == nil:
+		return 0
+	}
+	return Address(m.local) + (va - m.IOVA)
+}
+
 // contains reports whether [va, va+n) lies in the region. An empty range may
 // lie at its end. No sum is formed that could wrap around; below the region,
 // off exceeds any Length, as no region reaches the top of the address space.

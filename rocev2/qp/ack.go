@@ -34,47 +34,43 @@ func (q *QP) handleResponse(p *wire.Packet, now clock.Time, b *mem.Batch) wire.V
 
 // handleAck takes an acknowledgement of the packet seq.
 func (q *QP) handleAck(p *wire.Packet, seq uint64, now clock.Time, b *mem.Batch) wire.Verdict {
-	s := p.Syndrome
+	s, top := p.Syndrome, q.req.top()
 	switch {
 	case s.IsAck():
-		if !q.acknowledge(seq+1, now, b) {
-			return q.impliedNAK(now, b)
-		}
-		q.req.grant(s)
-		return wire.Accepted
-	case s.IsRNR(), s.IsNak() && s <= wire.NakRemoteOperation:
-		// A NAK acknowledges everything before it (9.7.5.2.8).
-		if !q.acknowledge(seq, now, b) {
-			return q.impliedNAK(now, b)
-		}
-		if s.IsRNR() {
-			return q.handleRNR(s.Value(), now, b)
-		}
-		return q.handleNAK(s, now, b)
+		return q.handlePositive(s, seq, now, b)
+	case !s.IsRNR() && !(s.IsNak() && s <= wire.NakRemoteOperation):
+		return wire.DropUnexpected // a reserved syndrome
+	case seq < top && seq != q.req.una:
+		return wire.DropDuplicate // the peer has gone on since
 	}
-	return wire.DropUnexpected // a reserved syndrome
+	// A NAK acknowledges everything before it (9.7.5.2.8).
+	opened := q.acknowledge(seq, false, now, b)
+	switch {
+	case s.IsRNR() && q.req.top() == seq:
+		return q.handleRNR(s.Value(), now, b)
+	case s == wire.NakSequence && q.req.top() == seq:
+		return q.handleSequenceNAK(now, b)
+	case opened > 0:
+		q.retryGaps(opened, now, b)
+		return wire.Accepted
+	case s.IsRNR(), s == wire.NakSequence, q.req.una < seq: // what ends the connection comes in its turn
+		return wire.DropDuplicate
+	}
+	return q.handleFatalNAK(s, b)
 }
 
-// acknowledge takes everything below the sequence number upTo as received by
-// the peer. It returns false, having stopped there, when a READ or atomic below
-// still waits for its response.
-func (q *QP) acknowledge(upTo uint64, now clock.Time, b *mem.Batch) bool {
+// handlePositive takes an ACK of everything up to seq.
+func (q *QP) handlePositive(s wire.Syndrome, seq uint64, now clock.Time, b *mem.Batch) wire.Verdict {
 	r := &q.req
-	to := upTo
-	for i := r.acking; i != r.tail; i++ {
-		t := r.at(i)
-		if t.first >= upTo {
-			break
-		}
-		if t.responds() {
-			to = max(t.first, r.una)
-			break
-		}
+	if seq < r.top() {
+		return wire.DropDuplicate
 	}
-	if to > r.una {
-		q.progress(to, now, b, noteProgress, Success)
+	if opened := q.acknowledge(seq+1, true, now, b); opened > 0 {
+		q.retryGaps(opened, now, b) // an implied NAK (9.7.5.2.9)
+	} else if r.una > seq {
+		r.grant(s)
 	}
-	return to == upTo
+	return wire.Accepted
 }
 
 // progress moves una to the sequence number to, and has Commit complete what
@@ -101,19 +97,25 @@ func (q *QP) advance(to uint64, now clock.Time, n *mem.Note) {
 		r.acking++
 	}
 	r.una = to
-	if r.nxt < to { // what was to be sent again has arrived after all
-		r.nxt = to
-		r.cur = r.acking
+	// Any progress gives all retries back (9.7.6.1.3).
+	r.retries, r.rnrRetries = q.attr.RetryCnt, q.attr.RNRRetry
+	if to > r.nakAt {
+		r.nakAt = noNAK
 	}
-	if r.nxt == r.una {
+	if to > r.nxt { // an RNR NAK was for what is at nxt
+		r.rnrUntil = clock.Never
+	}
+	switch {
+	case r.nxt < r.top(): // what was to be sent again has arrived after all
+		r.seek(r.top())
+	case r.nxt == r.una:
 		r.flight = 0
 	}
-	// Any progress gives all retries back (9.7.6.1.3).
-	r.retries, r.rnrRetries, r.nakAt = q.attr.RetryCnt, q.attr.RNRRetry, noNAK
-	r.ackDeadline, r.rnrUntil = clock.Never, clock.Never
-	if r.una < r.high {
+	r.ackDeadline = clock.Never
+	if r.rnrUntil == clock.Never && r.una < r.high {
 		q.armTimer(now)
 	}
+	q.answeredTo(to, now)
 }
 
 // land takes the packets of t below the sequence number to out of those in
@@ -132,16 +134,25 @@ func (r *requester) land(t *request, to uint64) {
 	r.flight = max(0, r.flight-packets)
 }
 
-// handleNAK takes a NAK for the packet at una.
-func (q *QP) handleNAK(s wire.Syndrome, now clock.Time, b *mem.Batch) wire.Verdict {
+// handleSequenceNAK takes the word that the packet at top is missing. It begins to
+// send again there, unless that has been begun already. With gaps it is part of the
+// retry that they have begun, which top has got on in.
+func (q *QP) handleSequenceNAK(now clock.Time, b *mem.Batch) wire.Verdict {
 	r := &q.req
+	if r.rnrUntil != clock.Never || r.nakAt == r.top() {
+		return wire.DropDuplicate // behind an RNR NAK it must not cut the wait short
+	}
+	q.cfg.Counters.RcvdSeqErr++
+	if r.gaps.n > 0 || q.countRetry(b) {
+		q.rewind("sequence NAK")
+		q.restartTimer(now)
+	}
+	return wire.Accepted
+}
+
+// handleFatalNAK takes a NAK for the packet at una that ends the connection.
+func (q *QP) handleFatalNAK(s wire.Syndrome, b *mem.Batch) wire.Verdict {
 	switch s {
-	case wire.NakSequence:
-		if r.rnrUntil != clock.Never {
-			return wire.DropDuplicate // behind an RNR NAK: it must not cut the wait short
-		}
-		q.cfg.Counters.RcvdSeqErr++
-		return q.retryNAK("sequence NAK", now, b)
 	case wire.NakInvalidRequest:
 		q.fail(RemInvReqErr, b)
 	case wire.NakRemoteAccess:
@@ -149,30 +160,6 @@ func (q *QP) handleNAK(s wire.Syndrome, now clock.Time, b *mem.Batch) wire.Verdi
 	case wire.NakRemoteOperation:
 		q.fail(RemOpErr, b)
 	}
-	return wire.Accepted
-}
-
-// impliedNAK takes a response beyond one that is missing (9.7.5.2.9).
-func (q *QP) impliedNAK(now clock.Time, b *mem.Batch) wire.Verdict {
-	q.cfg.Counters.ImpliedNAK++
-	return q.retryNAK("implied NAK", now, b)
-}
-
-// retryNAK begins to send again at una, unless that has been begun for the
-// same packet already.
-func (q *QP) retryNAK(why string, now clock.Time, b *mem.Batch) wire.Verdict {
-	r := &q.req
-	switch {
-	case r.nakAt == r.una:
-		return wire.DropDuplicate
-	case r.retries == 0:
-		q.cfg.Counters.RetryExceeded++
-		q.fail(RetryExcErr, b)
-		return wire.Accepted
-	}
-	r.retries--
-	q.rewind(why)
-	q.restartTimer(now)
 	return wire.Accepted
 }
 
@@ -186,38 +173,97 @@ func (q *QP) fail(status WCStatus, b *mem.Batch) {
 // handleReadResponse takes a packet of the response to a READ.
 func (q *QP) handleReadResponse(p *wire.Packet, seq uint64, now clock.Time, b *mem.Batch) wire.Verdict {
 	r := &q.req
-	t := q.find(seq)
-	if t.op.responds && !t.op.fetches {
-		return q.handleEmptyResponse(p, seq, now, b)
+	i := r.find(seq)
+	t := r.at(i)
+	switch {
+	case t.op.responds && !t.op.fetches:
+		return q.handleEmptyResponse(p, t, seq, now, b)
+	case !t.isRead():
+		return q.badResponse(t, now, b)
 	}
-	if !t.isRead() {
-		q.badResponse(t, now, b)
-		return wire.DropUnexpected
-	}
-	start := max(t.first, r.una)
-	if !q.acknowledge(start, now, b) || seq != start {
-		return q.impliedNAK(now, b)
+	if v := q.reach(t, seq, now, b); v != wire.Accepted {
+		return v
 	}
 	index := seq - t.first
-	want := int(min(t.length-index*uint64(q.mtu), uint64(q.mtu)))
-	place := p.Opcode.Info().Place
-	if p.Len != want || place.Ends() != (index == t.packets-1) || place.Starts() != (index == 0) && !(t.resumed && index > 0) {
-		q.fail(BadRespErr, b)
-		return wire.DropUnexpected
+	off := index * uint64(q.mtu)
+	if p.Len != int(min(t.length-off, uint64(q.mtu))) || !t.fits(p.Opcode.Info().Place, index) {
+		return q.badResponse(t, now, b)
 	}
-	op := q.answers(p, seq, now, b)
-	if !q.scatter(t.wqe.SGEs, index*uint64(q.mtu), p.Len, &p.Payload, op, b) {
+	q.answer(seq, now)
+	whole := !r.gaps.of(i) && r.gaps.beyond >= t.end()
+	if seq+1 == t.end() && !whole {
+		return q.holdEnd(t, off, p, now, b)
+	}
+	follows := whole && t.held > 0
+	op := q.answers(p, follows, now, b)
+	if !q.scatter(t.wqe.SGEs, off, p.Len, &p.Payload, op, b) || follows && !q.landEnd(t, p, now, b) {
 		q.fail(LocProtErr, b) // the key has become invalid
 	}
 	return wire.Accepted
 }
 
-// answers adds the op of a response with data, which moves una behind seq.
-func (q *QP) answers(p *wire.Packet, seq uint64, now clock.Time, b *mem.Batch) *mem.Op {
+// fits reports whether packet index of a READ's response may have that place in
+// its message. A part that was asked for again may begin and end anywhere; rxe
+// lets it begin with a Middle packet.
+func (t *request) fits(p wire.Place, index uint64) bool {
+	first, last := index == 0, index == t.packets-1
+	return (p.Starts() == first || t.resumed && !first) && (p.Ends() == last || t.resumed && !last)
+}
+
+// answer notes that the response with the sequence number seq, which reach has
+// accepted, is there.
+func (q *QP) answer(seq uint64, now clock.Time) {
+	r := &q.req
+	if filled := r.gaps.fill(seq); filled.asked != 0 && r.timing.count == 0 {
+		r.timing.sample(now.Sub(filled.asked))
+	}
+	if r.nxt < r.top() {
+		r.seek(r.top())
+	}
+}
+
+// answers adds the op of a response with data, which moves una on as far as the
+// response lets it; unless another op of it follows, which does.
+func (q *QP) answers(p *wire.Packet, follows bool, now clock.Time, b *mem.Batch) *mem.Op {
 	op := q.op(b)
 	op.Note.Code, op.Note.PSN = noteProgress, p.PSN
-	q.advance(seq+1, now, &op.Note)
+	if !follows {
+		q.advance(q.req.gaps.low(), now, &op.Note)
+	}
 	return op
+}
+
+// holdEnd takes the last packet of a READ of which others are missing. Its last
+// bytes wait for them: programs poll them.
+func (q *QP) holdEnd(t *request, off uint64, p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict {
+	n := min(p.Len, len(t.orig), t.lastElement())
+	var end [2][]byte
+	wire.CutTo(&end, &p.Payload, p.Len-n, n)
+	copy(t.orig[copy(t.orig[:], end[0]):], end[1])
+	t.held = uint8(n)
+	if !q.scatter(t.wqe.SGEs, off, p.Len-n, &p.Payload, q.answers(p, false, now, b), b) {
+		q.fail(LocProtErr, b)
+	}
+	return wire.Accepted
+}
+
+// lastElement returns the bytes of the last element of the list that has any.
+func (t *request) lastElement() int {
+	for i := len(t.wqe.SGEs) - 1; i >= 0; i-- {
+		if n := t.wqe.SGEs[i].Length; n > 0 {
+			return int(n)
+		}
+	}
+	return 0
+}
+
+// landEnd puts the last bytes of a READ in their place.
+func (q *QP) landEnd(t *request, p *wire.Packet, now clock.Time, b *mem.Batch) bool {
+	n := int(t.held)
+	t.held = 0
+	op := q.answers(p, false, now, b)
+	op.Tail = true
+	return q.scatter(t.wqe.SGEs, t.length-uint64(n), n, &[2][]byte{t.orig[:n]}, op, b)
 }
 
 // scatter has op, and others that it adds, put n bytes of a packet to off in the
@@ -233,16 +279,16 @@ func (q *QP) scatter(list []SGE, off uint64, n int, from *[2][]byte, op *mem.Op,
 
 // handleAtomicAck takes the response to an atomic.
 func (q *QP) handleAtomicAck(p *wire.Packet, seq uint64, now clock.Time, b *mem.Batch) wire.Verdict {
-	t := q.find(seq)
+	t := q.req.at(q.req.find(seq))
 	if !t.isAtomic() {
-		q.badResponse(t, now, b)
-		return wire.DropUnexpected
+		return q.badResponse(t, now, b)
 	}
-	if !q.acknowledge(seq, now, b) {
-		return q.impliedNAK(now, b)
+	if v := q.reach(t, seq, now, b); v != wire.Accepted {
+		return v
 	}
 	binary.NativeEndian.PutUint64(t.orig[:], p.Orig)
-	op := q.answers(p, seq, now, b)
+	q.answer(seq, now)
+	op := q.answers(p, false, now, b)
 	orig := [2][]byte{t.orig[:]}
 	if !q.scatter(t.wqe.SGEs, 0, len(t.orig), &orig, op, b) {
 		q.fail(LocProtErr, b)
@@ -250,20 +296,23 @@ func (q *QP) handleAtomicAck(p *wire.Packet, seq uint64, now clock.Time, b *mem.
 	return wire.Accepted
 }
 
-// badResponse ends the request t with a response that doesn't fit it. Requests
-// before t that only wait for an ACK have got it by this response.
-func (q *QP) badResponse(t *request, now clock.Time, b *mem.Batch) {
-	if q.acknowledge(max(t.first, q.req.una), now, b) {
+// badResponse ends the request t with a response that doesn't fit it, if it is the
+// oldest. Requests before t that only wait for an ACK have got it by this response.
+func (q *QP) badResponse(t *request, now clock.Time, b *mem.Batch) wire.Verdict {
+	if opened := q.acknowledge(max(t.first, q.req.una), false, now, b); opened > 0 {
+		q.retryGaps(opened, now, b)
+	} else if q.req.una >= t.first {
 		q.fail(BadRespErr, b)
 	}
+	return wire.DropUnexpected
 }
 
-// find returns the request that the sequence number seq, in flight, belongs to.
-func (q *QP) find(seq uint64) *request {
-	r := &q.req
+// find returns the index of the request that the sequence number seq, in flight,
+// belongs to.
+func (r *requester) find(seq uint64) uint32 {
 	i := r.acking
 	for r.at(i).end() <= seq {
 		i++
 	}
-	return r.at(i)
+	return i
 }

@@ -115,7 +115,8 @@ func (q *QP) inMessage() bool {
 func (q *QP) enterErr(closing bool) {
 	q.state, q.dying = Err, true
 	q.resp.closing = closing
-	q.req.ackDeadline, q.req.rnrUntil = clock.Never, clock.Never
+	q.req.ackDeadline, q.req.rnrUntil, q.req.timing.at = clock.Never, clock.Never, clock.Never
+	q.req.gaps.n = 0
 	if !closing {
 		q.resp.drop()
 	}

@@ -10,6 +10,7 @@ type Counters struct {
 	RcvdSeqErr        uint64 // rcvd_seq_err: sequence NAKs received
 	ImpliedNAK        uint64 // READ or atomic responses found missing
 	Timeouts          uint64 // local ACK timeouts
+	Probes            uint64 // questions asked before the local ACK timeout, as an answer was overdue
 	AckDeferred       uint64 // ack_deferred: acknowledgements merged into a later one
 	RetryExceeded     uint64 // retry_exceeded_err
 	RNRRetryExceeded  uint64 // retry_rnr_exceeded_err
@@ -35,6 +36,7 @@ func (c *Counters) Add(o *Counters) {
 	c.RcvdSeqErr += o.RcvdSeqErr
 	c.ImpliedNAK += o.ImpliedNAK
 	c.Timeouts += o.Timeouts
+	c.Probes += o.Probes
 	c.AckDeferred += o.AckDeferred
 	c.RetryExceeded += o.RetryExceeded
 	c.RNRRetryExceeded += o.RNRRetryExceeded

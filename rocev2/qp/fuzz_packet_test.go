@@ -76,7 +76,7 @@ func (z *fuzzed) response() {
 	h.MSN = ib.MSN(z.s.next())
 	n := z.length()
 	if z.s.next() < 128 && z.state != Err && z.req.una < z.req.high { // what is asked for
-		if t := z.find(z.req.una); t.isRead() {
+		if t := z.req.at(z.req.find(z.req.una)); t.isRead() {
 			n = int(min(t.length-(z.req.una-t.first)*uint64(z.mtu), uint64(z.mtu)))
 		}
 	}

@@ -432,6 +432,26 @@ func (z *fuzzed) check() {
 	}
 	if z.state == RTS || z.state == SQD {
 		z.checkOutstanding()
+		z.checkGaps()
+	}
+}
+
+// checkGaps checks that gaps are in order, each of one request that is answered by
+// a response, and that una stands at the first.
+func (z *fuzzed) checkGaps() {
+	r := &z.req
+	at := r.una
+	for i := range r.gaps.list[:r.gaps.n] {
+		g := &r.gaps.list[i]
+		if t := r.at(g.index); g.from < at || g.n == 0 || !t.responds() || g.from < t.first || g.end() > t.end() {
+			z.t.Fatalf("gap %d of %d: %+v, behind %d, of %+v", i, r.gaps.n, g, at, t)
+		}
+		if at = g.end(); at > r.top() {
+			z.t.Fatalf("gap %d ends at %d, behind %d", i, at, r.top())
+		}
+	}
+	if r.gaps.n > 0 && r.gaps.list[0].from != r.una || r.top() > r.nxt {
+		z.t.Fatalf("una %d, top %d, nxt %d, gaps %+v", r.una, r.top(), r.nxt, r.gaps)
 	}
 }
 

@@ -146,7 +146,7 @@ func TestLocalOperationsKeepTheOrder(t *testing.T) {
 		t.Fatal("not bound yet, though what comes after it has been sent")
 	}
 	tq.sleep(time.Second)
-	tq.wantPacket(wire.Header{Opcode: wire.RCSendFirst, PSN: psnL(0)}, tq.mem[:256])
+	tq.wantPacket(wire.Header{Opcode: wire.RCSendFirst, PSN: psnL(0), AckReq: true}, tq.mem[:256])
 	tq.wantPacket(wire.Header{Opcode: wire.RCSendLast, PSN: psnL(1), AckReq: true}, tq.mem[256:300])
 	tq.accepts(ack(1, 1), nil)
 	tq.wantWC(Completion{ID: 1}, Completion{ID: 2, Opcode: WCBindMW}, Completion{ID: 3, Opcode: WCBindMW})

@@ -72,14 +72,14 @@ func (q *QP) addOnce(p *wire.Packet, b *mem.Batch) *mem.Op {
 }
 
 // handleEmptyResponse takes the response to an ATOMIC WRITE or a FLUSH.
-func (q *QP) handleEmptyResponse(p *wire.Packet, seq uint64, now clock.Time, b *mem.Batch) wire.Verdict {
-	if !q.acknowledge(seq, now, b) {
-		return q.impliedNAK(now, b)
+func (q *QP) handleEmptyResponse(p *wire.Packet, t *request, seq uint64, now clock.Time, b *mem.Batch) wire.Verdict {
+	if v := q.reach(t, seq, now, b); v != wire.Accepted {
+		return v
 	}
 	if p.Opcode != wire.RCReadRespOnly || p.Len != 0 {
-		q.fail(BadRespErr, b)
-		return wire.DropUnexpected
+		return q.badResponse(t, now, b)
 	}
-	q.progress(seq+1, now, b, noteProgress, Success)
+	q.answer(seq, now)
+	q.answers(p, false, now, b).Note.Flags |= flagEnd
 	return wire.Accepted
 }

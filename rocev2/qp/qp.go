@@ -9,7 +9,7 @@ import (
 
 // HandleOps and PlanOps are the most memory ops that one packet adds to a batch.
 const (
-	HandleOps = MaxSGE + 2 // a datagram's header may share an element with its payload
+	HandleOps = MaxSGE + 3 // a READ's last bytes, and what ends the QP, follow its payload
 	PlanOps   = MaxSGE
 )
 
@@ -316,7 +316,7 @@ func (q *QP) Deadline() clock.Time {
 		d = q.pace
 	}
 	if q.state.sends() {
-		d = min(d, q.req.ackDeadline, q.req.rnrUntil)
+		d = min(d, q.req.ackDeadline, q.req.rnrUntil, q.req.timing.at)
 	}
 	return d
 }
@@ -334,7 +334,10 @@ func (q *QP) Expire(now clock.Time) {
 		r.rnrUntil = clock.Never
 		q.trace("rnr wait over", q.psnOf(r.una))
 	}
-	if r.ackDeadline <= now {
+	switch {
+	case r.ackDeadline <= now:
 		q.svc.timeout(q, now)
+	case r.timing.at <= now:
+		q.probe(now)
 	}
 }

@@ -49,13 +49,15 @@ func (q *QP) duplicateRead(p *wire.Packet) wire.Verdict {
 		va: p.VA, left: uint64(p.Length), rkey: p.RKey, msn: s.msn,
 	}
 	q.cfg.Counters.ReadReplays++
-	o := r.findOwed(p.PSN)
-	if o == nil || again.last != o.last {
+	switch o := r.findOwed(p.PSN); {
+	case o == nil, again.last.Sub(o.last) > 0:
 		return q.replay(again)
-	}
-	if o.psn.Sub(p.PSN) > 0 { // on its way: go back, to send it from there
+	case o.psn.Sub(p.PSN) <= 0: // still to be sent
+	case again.last == o.last: // on its way: go back, to send it from there
 		again.first, again.replay = o.first, o.replay
 		*o = again
+	default:
+		return q.replay(again)
 	}
 	return wire.DropDuplicate
 }

@@ -17,7 +17,7 @@ import (
 //
 // Below committed all is done and completed; below una the peer has
 // acknowledged; nxt is sent next; high has never been sent. Going back to send
-// again is setting nxt to una.
+// again is setting nxt to una, or behind what has come already: see gaps.
 type requester struct {
 	committed, una, nxt, high uint64
 	base                      ib.PSN
@@ -37,6 +37,7 @@ type requester struct {
 
 	ackDeadline clock.Time // local ACK timeout; of UC and UD, the end of patience with an unknown next hop
 	rnrUntil    clock.Time // no request is sent before
+	timing      timing
 
 	flight    int // request packets sent since una, at least
 	sinceAck  int // packets sent since the last that asked for an acknowledgement
@@ -47,11 +48,12 @@ type requester struct {
 	scan   uint32
 	parked int // datagrams
 
-	// nakAt is the una for which the present retry was begun: another NAK for
-	// the same packet begins no other.
+	// nakAt is the sequence number from which the present retry sends again:
+	// another NAK for the same packet begins no other.
 	nakAt uint64
 
 	credits credits
+	gaps    gaps
 }
 
 // request is a send work request under way.
@@ -60,10 +62,14 @@ type request struct {
 	op      *operation
 	first   uint64 // sequence number of its first packet
 	packets uint64
-	length  uint64  // bytes of the message
-	resumed bool    // a READ that was asked for again from its middle
-	done    bool    // an operation of this side alone, which has been done
-	orig    [8]byte // what an atomic found, in host byte order
+	length  uint64 // bytes of the message
+	resumed bool   // a READ of which a part was asked for again
+	done    bool   // an operation of this side alone, which has been done
+	// orig is what an atomic found, in host byte order; of a READ, the last bytes,
+	// held back until all others are there.
+	orig     [8]byte
+	held     uint8 // bytes of a READ in orig
+	silences uint8 // probes in the middle of a READ
 	// Of a datagram.
 	stage stage
 	since clock.Time // when it was parked
@@ -86,7 +92,7 @@ func (r *requester) at(i uint32) *request { return &r.ring[int(i)&(len(r.ring)-1
 
 // clear forgets all requests.
 func (r *requester) clear() {
-	*r = requester{ring: r.ring, ackDeadline: clock.Never, rnrUntil: clock.Never, nakAt: noNAK}
+	*r = requester{ring: r.ring, ackDeadline: clock.Never, rnrUntil: clock.Never, nakAt: noNAK, timing: timing{at: clock.Never}}
 	clear(r.ring)
 }
 
@@ -148,7 +154,13 @@ func (q *QP) wantsRequest(now clock.Time) bool {
 	switch {
 	case !q.state.sends(), q.dying:
 		return false
-	case r.rnrUntil != clock.Never && r.rnrUntil > now, q.pace > now, r.flight >= q.cfg.Window:
+	case q.pace > now:
+		return false
+	case r.gaps.n > 0 && r.toAsk() != nil: // not what an RNR NAK is about
+		return true
+	case r.rnrUntil != clock.Never && r.rnrUntil > now:
+		return false
+	case r.flight >= q.cfg.Window, r.timing.single && r.nxt > r.una:
 		return false
 	case r.failStatus != Success && int32(r.cur-r.failIndex) >= 0:
 		return false // what came before it still has to be acknowledged
@@ -186,15 +198,22 @@ func (q *QP) mayStart(t *request) bool {
 	return t.packets > ib.PSNWindow || r.high-r.una+t.packets <= ib.PSNWindow
 }
 
-// planRequest makes the packet at nxt.
+// planRequest makes the packet at nxt, or asks for a response that is missing.
 func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	r := &q.req
+	if r.gaps.n > 0 {
+		if g := r.toAsk(); g != nil {
+			q.planGap(g, now, p, b)
+			return true
+		}
+	}
 	t := r.at(r.cur)
 	for t.done { // before a retry went back
 		r.cur++
 		t = r.at(r.cur)
 	}
-	if r.nxt == t.first && r.nxt == r.high {
+	again := r.nxt < r.high
+	if r.nxt == t.first && !again {
 		if status := q.checkRequest(t); status != Success {
 			q.failLocal(r.cur, status)
 			return false
@@ -204,30 +223,83 @@ func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 		}
 	}
 	q.armTimer(now)
-	index := r.nxt - t.first
-	h := wire.Header{MigReq: true, PKey: q.pkey(), DestQP: q.attr.DestQPN, PSN: q.psnOf(r.nxt)}
+	i, index := r.cur, r.nxt-t.first
+	h := q.headerOf(r.nxt)
+	n := q.requestHeader(t, index, &h)
 	sent := uint64(1)
 	if t.isRead() {
-		sent = t.packets - index
-		t.resumed = t.resumed || index > 0
+		sent = t.packets // from its beginning: a part is asked for as a gap
 	}
-	n := q.requestHeader(t, index, &h)
 	r.flight++
 	r.sinceAck++
-	// A full window must draw an acknowledgement, or nothing moves until the timer.
-	h.AckReq = r.probes(t) || index+sent == t.packets || r.flight >= q.cfg.Window || r.sinceAck >= q.cfg.Window/2
+	h.AckReq = q.wantsAck(t, index+sent, again)
 	if h.AckReq {
 		r.sinceAck = 0
+		if !again || r.nxt == r.nakAt && r.timing.count == 0 { // what a NAK says didn't come has one answer
+			r.time(t, now)
+		}
 	}
-	q.emit(p, &h, n, q.path)
-	i := r.cur
-	ok := q.gather(t, index*uint64(q.mtu), n, p, q.sending(noteRequestOut, h.PSN, i, p, b), b)
 	q.moveOn(t, sent)
-	if !ok {
+	if h.AckReq {
+		q.expect(now)
+	}
+	q.emitRequest(i, index*uint64(q.mtu), n, &h, p, b)
+	return true
+}
+
+// wantsAck reports whether the packet at nxt, behind which t has come to its
+// packet end, asks for an acknowledgement. again says that it was sent before.
+func (q *QP) wantsAck(t *request, end uint64, again bool) bool {
+	r := &q.req
+	switch {
+	case r.probes(t), end == t.packets:
+		return true
+	case again && r.nxt == r.top(): // the retry should soon be known to work
+		return true
+	}
+	// A full window must draw an acknowledgement, or nothing moves until the timer.
+	return r.flight >= q.cfg.Window || r.sinceAck >= q.cfg.Window/2
+}
+
+// headerOf returns the beginning of the header of the packet with the sequence
+// number seq.
+func (q *QP) headerOf(seq uint64) wire.Header {
+	return wire.Header{MigReq: true, PKey: q.pkey(), DestQP: q.attr.DestQPN, PSN: q.psnOf(seq)}
+}
+
+// emitRequest makes a packet of the request with index i, which has n bytes of its
+// message from off on.
+func (q *QP) emitRequest(i uint32, off uint64, n int, h *wire.Header, p *TxPacket, b *mem.Batch) {
+	q.emit(p, h, n, q.path)
+	if !q.gather(q.req.at(i), off, n, p, q.sending(noteRequestOut, h.PSN, i, p, b), b) {
 		p.Void = true
 		q.failLocal(i, LocProtErr)
 	}
-	return true
+}
+
+// seek moves nxt to the sequence number to, which isn't below una. Of a READ whose
+// response comes, the middle isn't sent again: what lies behind is on its way.
+func (r *requester) seek(to uint64) {
+	r.cur, r.flight = r.acking, 0
+	for ; r.cur != r.tail; r.cur++ {
+		t := r.at(r.cur)
+		if t.first >= to {
+			break
+		}
+		if t.isRead() {
+			to = max(to, t.end())
+		}
+		switch n := min(t.end(), to) - max(t.first, r.una); {
+		case !t.isRead():
+			r.flight += int(n)
+		case n > 0:
+			r.flight++
+		}
+		if t.end() > to {
+			break
+		}
+	}
+	r.nxt = to
 }
 
 // emit makes the headers of a packet.

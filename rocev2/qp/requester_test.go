@@ -103,7 +103,8 @@ func TestSequenceNAK(t *testing.T) {
 		tq.plan()
 	}
 	tq.accepts(nak(1, wire.NakSequence, 0), nil)
-	tq.wantPacket(wire.Header{Opcode: wire.RCSendMiddle, PSN: psnL(1)}, tq.mem[256:512])
+	// What comes first asks for an acknowledgement: it tells whether the retry works.
+	tq.wantPacket(wire.Header{Opcode: wire.RCSendMiddle, PSN: psnL(1), AckReq: true}, tq.mem[256:512])
 	// One retry at a time: the same NAK again starts nothing.
 	tq.wantVerdict(wire.DropDuplicate, tq.gets(nak(1, wire.NakSequence, 0), nil))
 	tq.wantPacket(wire.Header{Opcode: wire.RCSendLast, PSN: psnL(2), AckReq: true}, tq.mem[512:700])
@@ -172,7 +173,7 @@ func TestRNR(t *testing.T) {
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, SGEs: tq.local(0, 300)})
 	for round := range rtsAttr.RNRRetry + 1 {
-		tq.wantPacket(wire.Header{Opcode: wire.RCSendFirst, PSN: psnL(0)}, tq.mem[:256])
+		tq.wantPacket(wire.Header{Opcode: wire.RCSendFirst, PSN: psnL(0), AckReq: round > 0}, tq.mem[:256])
 		tq.wantPacket(wire.Header{Opcode: wire.RCSendLast, PSN: psnL(1), AckReq: true}, tq.mem[256:300])
 		tq.accepts(nak(0, wire.SyndromeRNR|31, 0), nil)
 		if round == rtsAttr.RNRRetry {
@@ -284,8 +285,8 @@ func TestRead(t *testing.T) {
 	tq.wantMem(100, data)
 }
 
-// A gap in a READ response is an implied NAK: what is missing is asked for
-// again, from the first missing byte on.
+// A gap in a READ response is an implied NAK: what is missing, and only that, is
+// asked for again.
 func TestReadResumesInTheMiddle(t *testing.T) {
 	conform.Row(t, "5.3/req-gap", "5.3/req-read-resume", "5.11/6")
 	tq := newQP(t, nil)
@@ -294,11 +295,12 @@ func TestReadResumesInTheMiddle(t *testing.T) {
 	tq.plan()
 	tq.accepts(readResponse(0, 0, 4), data[:256])
 	tq.accepts(readResponse(2, 2, 4), data[512:768]) // 1 is lost
-	tq.wantPacket(wire.Header{Opcode: wire.RCReadRequest, PSN: psnL(1), AckReq: true, VA: 0x9100, RKey: 3, Length: 744}, nil)
-	tq.wantVerdict(wire.DropDuplicate, tq.gets(readResponse(3, 3, 4), data[768:])) // of the first response: too late
-	tq.accepts(readResponse(1, 0, 3), data[256:512])
-	tq.accepts(readResponse(2, 1, 3), data[512:768])
-	tq.accepts(readResponse(3, 2, 3), data[768:])
+	tq.wantPacket(wire.Header{Opcode: wire.RCReadRequest, PSN: psnL(1), AckReq: true, VA: 0x9100, RKey: 3, Length: 256}, nil)
+	tq.wantQuiet()
+	tq.accepts(readResponse(3, 3, 4), data[768:])
+	tq.wantVerdict(wire.DropDuplicate, tq.gets(readResponse(2, 2, 4), data[512:768]))
+	tq.wantWC()
+	tq.accepts(readResponse(1, 0, 1), data[256:512])
 	tq.wantWC(Completion{ID: 1, Opcode: WCRead, ByteLen: 1000})
 	tq.wantMem(0, data)
 }
@@ -316,9 +318,8 @@ func TestAckPastRead(t *testing.T) {
 	tq.accepts(ack(2, 3), nil)
 	tq.wantWC(Completion{ID: 40, Opcode: WCWrite})
 	tq.wantPacket(wire.Header{Opcode: wire.RCReadRequest, PSN: psnL(1), AckReq: true, RKey: 3, Length: 4}, nil)
-	tq.wantPacket(wire.Header{Opcode: wire.RCWriteOnly, PSN: psnL(2), AckReq: true, RKey: 3, Length: 4}, tq.mem[:4])
+	tq.wantQuiet()
 	tq.accepts(readResponse(1, 0, 1), []byte("read"))
-	tq.accepts(ack(2, 3), nil)
 	tq.wantWC(Completion{ID: 41, Opcode: WCRead, ByteLen: 4}, Completion{ID: 42, Opcode: WCWrite})
 	tq.wantMem(8, []byte("read"))
 }
@@ -336,8 +337,8 @@ func TestAtomics(t *testing.T) {
 	tq.accepts(atomicAck(1, 77), nil) // the first is lost
 	tq.wantWC()
 	tq.wantPacket(wire.Header{Opcode: wire.RCFetchAdd, PSN: psnL(0), AckReq: true, VA: 0x40, RKey: 3, Swap: 5}, nil)
+	tq.wantQuiet()
 	tq.accepts(atomicAck(0, 0x1122334455667788), nil)
-	tq.accepts(atomicAck(1, 77), nil)
 	tq.wantWC(Completion{ID: 1, Opcode: WCFetchAdd, ByteLen: 8}, Completion{ID: 2, Opcode: WCCompareSwap, ByteLen: 8})
 	if got := binary.NativeEndian.Uint64(tq.mem[16:]); got != 0x1122334455667788 {
 		t.Errorf("original value %#x", got)

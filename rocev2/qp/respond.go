@@ -152,7 +152,8 @@ func (r *responder) answered() {
 	r.owed.pop()
 }
 
-// replay owes an answer again, unless that would take the room of new ones.
+// replay owes an answer again, unless that would take the room of new ones. It goes
+// before those with later PSNs: the peer may complete nothing before it is there.
 func (q *QP) replay(o response) wire.Verdict {
 	r := &q.resp
 	if r.replays >= int(q.attr.MaxDestRdAtomic) {
@@ -160,6 +161,10 @@ func (q *QP) replay(o response) wire.Verdict {
 	}
 	o.replay = true
 	r.replays++
-	r.owed.push(o)
+	at := 0
+	for at < r.owed.len() && r.owed.at(at).psn.Sub(o.psn) <= 0 {
+		at++
+	}
+	r.owed.insert(at, o)
 	return wire.DropDuplicate
 }

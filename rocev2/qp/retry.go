@@ -3,6 +3,7 @@ package qp
 import (
 	"time"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -25,12 +26,33 @@ func (q *QP) restartTimer(now clock.Time) {
 	q.armTimer(now)
 }
 
-// rewind goes back to the oldest packet that isn't acknowledged. In a READ that
-// may be in its middle: the rest is asked for again.
+// rewind goes back to the oldest packet that isn't acknowledged, or behind what
+// has come already. Of a READ there, the rest is asked for.
 func (q *QP) rewind(why string) {
 	r := &q.req
-	q.trace(why, q.psnOf(r.una))
-	r.nxt, r.cur, r.flight, r.sinceAck, r.nakAt = r.una, r.acking, 0, 0, r.una
+	q.trace(why, q.psnOf(r.top()))
+	r.openRest(ib.PSNWindow)
+	if r.nxt > r.top() {
+		r.seek(r.top())
+	}
+	r.sinceAck, r.nakAt = 0, r.top()
+	r.timing.forget()
+	r.timing.at = clock.Never
+	q.awaitGap()
+}
+
+// countRetry takes one of the retries that are left. Without, it fails the oldest
+// request and returns false.
+func (q *QP) countRetry(b *mem.Batch) bool {
+	r := &q.req
+	if r.retries == 0 {
+		q.cfg.Counters.RetryExceeded++
+		q.trace("retries exceeded", q.psnOf(r.una))
+		q.fail(RetryExcErr, b)
+		return false
+	}
+	r.retries--
+	return true
 }
 
 // Unreachable ends the QP because no packet will ever pass again. The oldest
@@ -51,7 +73,7 @@ func (q *QP) Unreachable(now clock.Time) {
 // timeoutRC begins a retry, or gives up.
 func (q *QP) timeoutRC(now clock.Time) {
 	r := &q.req
-	if r.nxt == r.una && q.paced(now) {
+	if q.paced(now) && (r.nxt == r.una || r.toAsk() != nil) {
 		q.restartTimer(q.pace) // what is to be sent again is still held back, so that no answer is late
 		return
 	}
@@ -63,6 +85,7 @@ func (q *QP) timeoutRC(now clock.Time) {
 		return
 	}
 	r.retries--
+	r.gaps.askAnew()
 	q.rewind("timeout")
 	q.restartTimer(now)
 }

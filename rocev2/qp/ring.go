@@ -25,6 +25,15 @@ func (r *ring[T]) push(v T) {
 	*r.at(r.n - 1) = v
 }
 
+// insert adds v at position i, which the newer ones make way for; there must be room.
+func (r *ring[T]) insert(i int, v T) {
+	r.n++
+	for k := r.n - 1; k > i; k-- {
+		*r.at(k) = *r.at(k - 1)
+	}
+	*r.at(i) = v
+}
+
 // pop drops the oldest element.
 func (r *ring[T]) pop() {
 	r.head++

@@ -33,7 +33,7 @@ const (
 
 	// By the QP: what it asks.
 	DropDuplicate  // a request or response seen before; answered again where the rules say so
-	DropOutOfOrder // a request ahead of the expected PSN
+	DropOutOfOrder // a request ahead of the expected PSN, or a response too far behind one that is missing
 	DropNoReplay   // a duplicate READ or atomic whose saved result is gone or does not fit
 	DropGhost      // an acknowledgement of something never sent or long acknowledged
 	DropUnexpected // a response that fits no outstanding request
