@@ -46,7 +46,7 @@ func (c *Coverage) collect(p *rocev2.Port) {
 	n := p.Counters()
 	for name, v := range map[string]uint64{
 		"duplicate_request": n.DuplicateRequest, "out_of_seq_request": n.OutOfSeqRequest, "rcvd_rnr_err": n.RcvdRNRErr,
-		"send_rnr_err": n.SendRNRErr, "rcvd_seq_err": n.RcvdSeqErr, "implied_nak": n.ImpliedNAK, "timeouts": n.Timeouts,
+		"send_rnr_err": n.SendRNRErr, "rcvd_seq_err": n.RcvdSeqErr, "implied_nak": n.ImpliedNAK, "timeouts": n.Timeouts, "early_probes": n.Probes,
 		"ack_deferred": n.AckDeferred, "retry_exceeded_err": n.RetryExceeded, "retry_rnr_exceeded_err": n.RNRRetryExceeded,
 		"send_err": n.LocalErrors, "nak_invalid_request": n.NAKInvalidRequest, "nak_remote_access": n.NAKRemoteAccess,
 		"nak_remote_operation": n.NAKRemoteOp, "nak_sequence": n.NAKSequence, "read_replays": n.ReadReplays,
@@ -59,8 +59,8 @@ func (c *Coverage) collect(p *rocev2.Port) {
 
 // elsewhere are the verdicts that simulated peers can't bring about: those of
 // allow-lists, which this engine doesn't offer; a ring between workers that overflows, which takes two that run at
-// once (TestFullHandover); and READs that shrink when they are asked for again,
-// which no requester of ours does (TestReplayResources).
+// once (TestFullHandover); and more parts of READs asked for again than READs may
+// be outstanding, which no requester of ours does (TestReplayResources).
 var elsewhere = []wire.Verdict{
 	wire.DropNotPeer, wire.DropHandover, wire.DropResources,
 }
@@ -69,8 +69,8 @@ var elsewhere = []wire.Verdict{
 func (c *Coverage) Missing() (missing []string) {
 	want := []string{
 		"trace timeout", "trace sequence NAK", "trace implied NAK", "trace RNR NAK", "trace rnr wait over",
-		"trace retries exceeded", "trace refused", "trace message given up", "window bound",
-		"window invalidated by the peer", "window invalidated in use", "trace send queue error",
+		"trace retries exceeded", "trace probe", "trace refused", "trace message given up", "window bound",
+		"drain that ended in ERR", "window invalidated by the peer", "window invalidated in use", "trace send queue error",
 		"window used past its end", "window of another PD used", "window of another QP used", "window used after its end",
 		"QP to ERR in a flood", "QP destroyed in a flood", "QP reset in a flood", "QP modified in a flood",
 		"memory deregistered in a flood", "process gone in a flood", "lost as the link was down", "window freed with its QP",

@@ -179,9 +179,9 @@ const (
 	draining
 )
 
-// startDrain moves the QP to SQD.
+// startDrain moves the QP to SQD, unless it has ended.
 func (e *end) startDrain() {
-	if e.drain != notDraining || e.pair.fate != lives {
+	if e.drain != notDraining || e.qp.Query().State != qp.RTS {
 		return
 	}
 	e.drain = draining
@@ -189,9 +189,14 @@ func (e *end) startDrain() {
 	e.mustModify(qp.Attr{State: qp.SQD, SQDAsyncNotify: true}, qp.AttrState|qp.AttrSQDAsyncNotify)
 }
 
-// checkDrain moves it back to RTS when the event has come.
+// checkDrain moves it back to RTS when the event has come. It may end before.
 func (e *end) checkDrain() {
 	if e.drain != draining {
+		return
+	}
+	if e.qp.Query().State == qp.Err {
+		e.drain = notDraining
+		e.pair.w.trace.met["drain that ended in ERR"]++
 		return
 	}
 	e.wake = min(e.wake, e.pair.w.now.Add(20*time.Microsecond))
