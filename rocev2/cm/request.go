@@ -32,7 +32,7 @@ type Request struct {
 
 	Transport Transport
 	QPN       ib.QPN
-	PSN       ib.PSN // of the first packet that the sender's QP sends
+	PSN       ib.PSN // of the first packet that the sender's QP expects: the receiver's begins with it (IBA 12.7.31)
 	QKey      ib.QKey
 	SRQ       bool // the sender's QP has a shared receive queue
 	// FlowControl: the sender's QP honours end-to-end credits.
@@ -154,7 +154,7 @@ func requestOf(v mad.REQ) *Request {
 // Reply is what a REP says: of Accept. ResponderResources and InitiatorDepth are cut to what the REQ allows.
 type Reply struct {
 	QPN                ib.QPN
-	PSN                ib.PSN // of the first packet that the QP sends
+	PSN                ib.PSN // of the first packet that the QP expects: the peer's begins with it
 	QKey               ib.QKey
 	SRQ                bool
 	FlowControl        bool
@@ -199,7 +199,7 @@ func checkPrivate(b []byte, limit int) error {
 // Peer is what a Conn knows of the other end, and agreed on with it: what its QP is moved to RTR and RTS with.
 type Peer struct {
 	QPN                ib.QPN
-	PSN                ib.PSN // of the first packet that comes from it
+	PSN                ib.PSN // of the first packet that it expects, so that this side's QP begins with it (sq_psn)
 	QKey               ib.QKey
 	SRQ, FlowControl   bool
 	Transport          Transport

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urxe/urxe/tests/interop/ct"
 	"github.com/urxe/urxe/tests/interop/guest"
+	"github.com/urxe/urxe/tests/interop/rcm"
 )
 
 // built holds the programs that the tests compile, one folder for the process.
@@ -23,6 +24,9 @@ const asCT = "URXE_INTEROP_CT"
 func TestMain(m *testing.M) {
 	if os.Getenv(asCT) != "" {
 		os.Exit(ct.Main(os.Args[1:]))
+	}
+	if os.Getenv(asRCM) != "" {
+		os.Exit(rcm.Main(os.Args[1:]))
 	}
 	code := guest.Main(m)
 	os.RemoveAll(built.dir)

@@ -53,7 +53,8 @@ const (
 	rtsRCMask = rtsMask | verbs.AttrTimeout | verbs.AttrRetryCnt | verbs.AttrRNRRetry | verbs.AttrMaxRdAtomic
 )
 
-// connect moves the QP from INIT to RTS, to the peer of a connection. What was agreed on is set as it is: 0 is 0 here.
+// connect moves the QP from INIT to RTS, to the peer of a connection, whose first packet has the PSN that it was told.
+// What was agreed on is set as it is: 0 is 0 here.
 func (o *Options) connect(gidIndex int, remote ib.GID, p cm.Peer, psn ib.PSN) error {
 	c := &o.Connect
 	rtr, rts := verbs.AttrMask(rtrRCMask), verbs.AttrMask(rtsRCMask)
@@ -64,12 +65,12 @@ func (o *Options) connect(gidIndex int, remote ib.GID, p cm.Peer, psn ib.PSN) er
 		c.Timeout = p.ACKTimeout
 	}
 	err := o.QP.Modify(verbs.QPAttr{
-		State: verbs.StateRTR, PathMTU: p.PathMTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: p.ResponderResources, MinRNRTimer: c.MinRNRTimer,
+		State: verbs.StateRTR, PathMTU: p.PathMTU, DestQPN: p.QPN, RQPSN: psn, MaxDestRdAtomic: p.ResponderResources, MinRNRTimer: c.MinRNRTimer,
 		AV: verbs.AV{DGID: remote, SGIDIndex: uint8(gidIndex), Port: 1, TClass: p.TrafficClass, HopLimit: p.HopLimit, SL: c.SL, FlowLabel: c.FlowLabel, RxeFlush: c.RxeFlush},
 	}, rtr)
 	if err != nil {
 		return err
 	}
-	return o.QP.Modify(verbs.QPAttr{State: verbs.StateRTS, SQPSN: psn, Timeout: c.Timeout, RetryCnt: p.RetryCount, RNRRetry: p.RNRRetry,
+	return o.QP.Modify(verbs.QPAttr{State: verbs.StateRTS, SQPSN: p.PSN, Timeout: c.Timeout, RetryCnt: p.RetryCount, RNRRetry: p.RNRRetry,
 		MaxRdAtomic: p.InitiatorDepth}, rts)
 }
