@@ -80,6 +80,19 @@ func (r rcmRun) toGuest(t *testing.T, g *guest.Guest, ip string) string {
 	return r.both(t, ofGuest(server.Wait(ctx)), client)
 }
 
+// rejectedBy has rping be refused, and say why.
+func rejectedBy(t *testing.T, g *guest.Guest) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r := rcmRun{"serve-reject", []string{"rping", "-c", "-a", "ADDRESS", "-p", "7174", "-C", "1", "-v"}, 7174, 1}
+	server := r.start(ctx, t, g.Lab, guest.HostIP4)
+	server.waitReady(ctx, t)
+	client := ofGuest(g.Exec(ctx, r.args(guest.HostIP4)...))
+	if e := server.wait(); e.err != nil || client.err == nil || !strings.Contains(client.out+client.errs, "RDMA_CM_EVENT_REJECTED, error 28") {
+		t.Errorf("server: %v, %s\nclient: %v\n%s%s", e.err, e.errs, client.err, client.out, client.errs)
+	}
+}
+
 // both wants both ends to have succeeded.
 func (r rcmRun) both(t *testing.T, server, client end) string {
 	t.Helper()
@@ -133,6 +146,10 @@ func TestRDMACM(t *testing.T) {
 				rcmRun{"serve-udaddy", []string{"udaddy", "-s", "ADDRESS"}, 7174, 10}.fromGuest(t, g, guest.HostIP4)
 				rcmRun{"udaddy", []string{"udaddy", "-b", "ADDRESS"}, 7174, 10}.toGuest(t, g, g.IP4)
 			})
+			t.Run("cmtime", func(t *testing.T) {
+				rcmRun{"serve-cmtime", []string{"cmtime", "-s", "ADDRESS", "-c", "50"}, 7471, 50}.fromGuest(t, g, guest.HostIP4)
+			})
+			t.Run("rejected", func(t *testing.T) { rejectedBy(t, g) })
 			conform.Row(t, "5.10/handshake", "5.10/disconnect", "5.10/sidr-req", "5.10/sidr-rep", "5.10/ip-service", "5.10/ip-private")
 		})
 	}

@@ -25,7 +25,7 @@ var programs = map[string]func(*side, netip.AddrPort, int) error{
 	"serve-ucmatose": serveUcmatose, "ucmatose": ucmatose,
 	"serve-udaddy": serveUdaddy, "udaddy": udaddy,
 	"serve-cmtime": serveCmtime,
-	"serve-reject": serveReject, "rejected": rejected,
+	"serve-reject": serveReject,
 }
 
 // Main is a program that is one end of another:

@@ -81,6 +81,7 @@ func rping(s *side, to netip.AddrPort, n int) error {
 	data := s.mr.Bytes()[pingAt:][:pingLen]
 	for i := range n {
 		want := bytes.Repeat([]byte(fmt.Sprintf("rdma-ping-%d: ", i)), pingLen)[:pingLen]
+		want[pingLen-1] = 0 // rping WRITEs a string
 		copy(data, want)
 		for _, what := range []string{"READ", "WRITE"} {
 			if err := s.ask(c.QP()); err != nil {
@@ -118,15 +119,4 @@ func serveReject(s *side, at netip.AddrPort, _ int) error {
 		return err
 	}
 	return r.Reject(rdmacm.ConsumerReject, []byte("not today"))
-}
-
-// rejected wants a request to be refused.
-func rejected(s *side, to netip.AddrPort, _ int) error {
-	c, err := s.dial(to, 0, 0)
-	if err == nil {
-		c.Close()
-		return fmt.Errorf("connected with %v", to)
-	}
-	fmt.Fprintln(s.out, err)
-	return nil
 }
