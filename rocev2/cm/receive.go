@@ -63,23 +63,26 @@ func (m *Manager) dispatch(d *Datagram, p mad.MAD, now clock.Time) {
 // find returns the Conn that a message is about: that of its remote communication id, if the sender is its peer.
 func (m *Manager) find(d *Datagram, p mad.MAD) *Conn {
 	v := mad.RTU(p.Data())
-	c := m.conns[v.RemoteCommID()]
 	if p.Attribute() == mad.AttrREJ && v.RemoteCommID() == 0 {
 		return m.findByGUID(d, mad.REJ(p.Data()))
 	}
-	if c == nil || c.remote != d.Remote || c.sidr() {
+	c := m.conns[v.RemoteCommID()]
+	if c == nil || c.remote != d.Remote || c.sidr() || !c.isPeer(p.Attribute(), v.LocalCommID()) {
 		return nil
 	}
-	switch known := c.remoteID == v.LocalCommID(); p.Attribute() {
-	case mad.AttrREJ, mad.AttrMRA, mad.AttrREP: // they may be the first word of the peer; a REJ may come of one that has no id
-		known = known || c.remoteID == 0 || p.Attribute() == mad.AttrREJ && v.LocalCommID() == 0
-		fallthrough
-	default:
-		if !known {
-			return nil
-		}
-	}
 	return c
+}
+
+// isPeer reports whether a message with that communication id of its sender may be the peer's: it is the one that is
+// known. MRA, REJ and REP may be the peer's first word, and a REJ may come of one that has no id.
+func (c *Conn) isPeer(a mad.AttributeID, id uint32) bool {
+	switch {
+	case id == c.remoteID:
+		return true
+	case a == mad.AttrREJ && id == 0:
+		return true
+	}
+	return c.remoteID == 0 && (a == mad.AttrMRA || a == mad.AttrREJ || a == mad.AttrREP)
 }
 
 // findByGUID returns the Conn whose peer gave up before it heard of this side's communication id (REJ 4).

@@ -85,20 +85,24 @@ func serveUdaddy(s *side, at netip.AddrPort, n int) error {
 	if err := r.AcceptUD(q, rdmacm.QKeyUDP, nil); err != nil {
 		return err
 	}
-	for range n {
-		if err := s.answer(q); err != nil {
+	for n > 0 { // until all answers have gone
+		wc, err := s.next()
+		switch {
+		case err != nil:
 			return err
+		case wc.Opcode != verbs.WCRecv:
+			n--
+		default:
+			if err := s.answer(q, wc); err != nil {
+				return err
+			}
 		}
 	}
-	return s.complete(n, 0, 0)
+	return nil
 }
 
-// answer takes a datagram, and sends one back.
-func (s *side) answer(q *verbs.QP) error {
-	wc, err := s.await(verbs.WCRecv)
-	if err != nil {
-		return err
-	}
+// answer answers a datagram.
+func (s *side) answer(q *verbs.QP, wc verbs.WC) error {
 	if wc.ByteLen != verbs.GRHLen+messageLen || wc.Imm != uint32(wc.SrcQP) {
 		return fmt.Errorf("%d bytes from QP %v, which says it is 0x%x", wc.ByteLen, wc.SrcQP, wc.Imm)
 	}
