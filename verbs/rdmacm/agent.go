@@ -302,7 +302,7 @@ func (a *agent) events() {
 	}
 }
 
-// do runs a call of the manager, f, and has what comes of it sent.
+// do runs a call of the manager, f, and sends what comes of it, before the caller can close the device.
 func (a *agent) do(f func(m *cm.Manager, now clock.Time) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -310,6 +310,7 @@ func (a *agent) do(f func(m *cm.Manager, now clock.Time) error) error {
 		return a.closed
 	}
 	defer a.signal()
+	defer a.flush()
 	return f(a.m, clock.Now())
 }
 
