@@ -240,12 +240,17 @@ func (a *agent) receive(wc *verbs.WC, buf []byte) {
 		return
 	}
 	a.m.Receive(&cm.Datagram{Local: local, Remote: av.DGID, TrafficClass: av.TClass &^ 3, MAD: [mad.Size]byte(buf[verbs.GRHLen:])}, clock.Now())
-	a.events()
 }
 
-// flush passes events on and sends what there is to send, as far as slots are free. Under mu.
+// flush sends what there is to send, as far as slots are free, and passes events on: after the answers, as who hears of
+// the last one may end the program. Under mu.
 func (a *agent) flush() {
+	a.sendAll()
 	a.events()
+	a.sendAll() // what listeners refused
+}
+
+func (a *agent) sendAll() {
 	var d cm.Datagram
 	for len(a.free) > 0 && a.m.Next(&d) {
 		a.send(&d)

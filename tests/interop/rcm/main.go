@@ -65,6 +65,8 @@ func run(args []string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s.ctx = ctx
+	// A device that is closed takes its last answers along, and a peer whose DREQ isn't answered asks for a minute.
+	defer time.Sleep(time.Second)
 	return programs[args[0]](s, addr, n)
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/urxe/urxe/verbs"
 	"github.com/urxe/urxe/verbs/rdmacm"
@@ -119,9 +118,5 @@ func serveReject(s *side, at netip.AddrPort, _ int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.Reject(rdmacm.ConsumerReject, []byte("not today")); err != nil {
-		return err
-	}
-	time.Sleep(time.Second) // for a next hop that has to be found first
-	return nil
+	return r.Reject(rdmacm.ConsumerReject, []byte("not today"))
 }
