@@ -178,11 +178,11 @@ func (t *groups) admit(q *QP, g *group) error {
 	case q.worker.closed.Load():
 		return errors.New("the port is closed")
 	case g == nil && t.count.Load() == MaxMcastGrp:
-		return fmt.Errorf("%w: QPs of the port are in %d groups, the most", ErrMcastLimit, MaxMcastGrp)
+		return fmt.Errorf("%w: QPs of the port are in %d groups, the most (MaxMcastGrp)", ErrMcastLimit, MaxMcastGrp)
 	case g != nil && g.n == MaxMcastQPAttach:
-		return fmt.Errorf("%w: %d QPs of the port are in this group, the most", ErrMcastLimit, MaxMcastQPAttach)
+		return fmt.Errorf("%w: %d QPs of the port are in this group, the most (MaxMcastQPAttach)", ErrMcastLimit, MaxMcastQPAttach)
 	case t.attached == MaxTotalMcastQPAttach:
-		return fmt.Errorf("%w: %d of the port, the most", ErrMcastLimit, MaxTotalMcastQPAttach)
+		return fmt.Errorf("%w: %d of the port, the most (MaxTotalMcastQPAttach)", ErrMcastLimit, MaxTotalMcastQPAttach)
 	}
 	return nil
 }

@@ -303,7 +303,7 @@ func TestResize(t *testing.T) {
 	push(3)
 	wantErr(t, cq.Resize(3), ErrInvalid, "resize CQ of depth 4: invalid argument: depth 3, and 4 completions wait in it")
 	for _, depth := range []int{0, -1, b.dev.Query().MaxCQE + 1} {
-		wantErr(t, cq.Resize(depth), ErrInvalid, "(allowed: 1 to 4194304)")
+		wantErr(t, cq.Resize(depth), ErrInvalid, "(allowed: 1 to 4194304, MaxCQE)")
 	}
 	poll(2)
 	if err := cq.Resize(2); err != nil {
