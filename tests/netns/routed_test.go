@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/verbs"
 )
@@ -140,5 +142,73 @@ func TestAcrossARouter(t *testing.T) {
 		}
 		a.destroy(t)
 		b.destroy(t)
+	}
+}
+
+// A route that changes is followed, under load: frames go to the new next hop, and
+// to the old one when the route is as before.
+func TestRouteChangesUnderLoad(t *testing.T) {
+	p := nettest.New(t, nettest.Config{})
+	f := farBehind(t, p)
+	near, name := p.Ends[0].NS, p.Ends[0].Name
+	devs := [2]*verbs.Device{open(t, p.Ends[0]), openName(t, f.ns, f.name)}
+	for _, c := range []struct{ src, dst, net, via, other string }{
+		{p.Ends[0].V4.String(), f.v4.String(), "10.88.0.0/24", p.Ends[1].V4.String(), "10.77.0.200"},
+		{p.Ends[0].V6.String(), f.v6.String(), "fd00:0:0:88::/64", p.Ends[1].V6.String(), "fd00::200"},
+	} {
+		a, b := newSide(devs[0], chunks*chunk, netip.MustParseAddr(c.src)), newSide(devs[1], chunks*chunk, netip.MustParseAddr(c.dst))
+		l := loaded(t, a, b, verbs.ConnectOptions{})
+		wire := startWatch(t, devs[0])
+		elsewhere := net.HardwareAddr{2, 0x47, 0x91, 0, 0, 9}
+		for _, s := range []struct {
+			via string
+			mac net.HardwareAddr
+		}{{c.other, elsewhere}, {c.via, p.Ends[1].MAC}} {
+			if s.via == c.other {
+				if err := near.Run("ip", "neigh", "replace", s.via, "lladdr", s.mac.String(), "dev", name, "nud", "permanent"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := near.Run("ip", "route", "replace", c.net, "via", s.via, "dev", name, "onlink"); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "frames to next hop "+s.via, func() bool { return bytes.Equal(wire.lastTo(), s.mac) })
+		}
+		l.progresses(t, 20)
+		if err := l.stop(); err != nil {
+			t.Error(err)
+		}
+		a.destroy(t)
+		b.destroy(t)
+	}
+}
+
+// The hop limit of an address vector is what datagrams start with; each router
+// takes one.
+func TestHopLimitAcrossARouter(t *testing.T) {
+	p := nettest.New(t, nettest.Config{})
+	f := farBehind(t, p)
+	a, b := newDatagramSide(t, open(t, p.Ends[0])), newDatagramSide(t, openName(t, f.ns, f.name))
+	for _, c := range []struct {
+		src, dst  netip.Addr
+		hopLimit  uint8
+		at        int // of it, in the 40 bytes of GRH
+		want      uint8
+		wantClass int // where the traffic class is, 0x68; of IPv6 it lies across two bytes
+	}{{p.Ends[0].V4, f.v4, 5, 28, 4, 21}, {p.Ends[0].V4, f.v4, 0, 28, 63, 21}, {p.Ends[0].V6, f.v6, 5, 7, 4, 0}} {
+		must(b.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{b.mr.SGE(0, 200)}}))
+		av := verbs.AV{DGID: ib.GIDFromAddr(c.dst), SGIDIndex: uint8(gidIndex(a.dev, c.src)), HopLimit: c.hopLimit, TClass: 0x6b, FlowLabel: 0x12345}
+		must(a.qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, InlineData: []byte("hello"), AH: must(a.pd.CreateAH(av)),
+			RemoteQPN: b.qp.Number(), RemoteQKey: qkey}))
+		b.done(t, 1)
+		if got := b.buf[c.at]; got != c.want {
+			t.Errorf("to %v with hop limit %d: came with %d, want %d", c.dst, c.hopLimit, got, c.want)
+		}
+		if c.wantClass != 0 && b.buf[c.wantClass] != 0x68 {
+			t.Errorf("to %v: traffic class %#x, want 0x68: ECN is the network's", c.dst, b.buf[c.wantClass])
+		}
+		if c.wantClass == 0 && [4]byte(b.buf[:4]) != [4]byte{0x66, 0x81, 0x23, 0x45} {
+			t.Errorf("to %v: % x, want traffic class 0x68 and flow label 0x12345", c.dst, b.buf[:4])
+		}
 	}
 }
