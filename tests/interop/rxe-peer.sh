@@ -78,7 +78,7 @@ PACKAGE='' VERSION='' KERNEL='' INITRD=''
 MODULES="virtio_pci virtio_mmio virtio_net virtio_console
   rdma_rxe ib_uverbs ib_umad ib_cm iw_cm rdma_cm rdma_ucm
   crc32_generic crc32_pclmul crc32c_generic crc32c-intel
-  9p 9pnet_virtio veth dummy bridge sch_netem sch_prio sch_ingress cls_u32 act_gact
+  9p 9pnet_virtio veth dummy bridge 8021q bonding sch_netem sch_prio sch_ingress cls_u32 act_gact
   ${RXE_MODULES:-}"
 
 BINARIES="ibv_devices ibv_devinfo ibv_asyncwatch ibv_rc_pingpong
