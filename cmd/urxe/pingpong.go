@@ -21,24 +21,25 @@ func newPingpong() *cobra.Command {
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	for _, t := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD} {
-		c.AddCommand(newPingpongOf(t))
+		c.AddCommand(newPingpongOf(strings.ToLower(t.String()), pingpong.Options{Type: t}))
 	}
+	c.AddCommand(newPingpongOf("srq", pingpong.Options{Type: verbs.RC, SRQ: true}))
 	return c
 }
 
 // services says what the pingpongs go over.
-var services = map[verbs.QPType]string{
-	verbs.RC: "a reliable connection", verbs.UC: "an unreliable connection, so that a lost message ends it", verbs.UD: "datagrams, so that a lost message ends it",
+var services = map[string]string{
+	"rc": "a reliable connection", "uc": "an unreliable connection, so that a lost message ends it", "ud": "datagrams, so that a lost message ends it",
+	"srq": "reliable connections whose receives come from one shared receive queue",
 }
 
-func newPingpongOf(t verbs.QPType) *cobra.Command {
-	f := pingpongFlags{Options: pingpong.Options{Type: t}}
-	name := strings.ToLower(t.String())
+func newPingpongOf(name string, o pingpong.Options) *cobra.Command {
+	f := pingpongFlags{Options: o}
 	c := &cobra.Command{
 		Use:   name + " [flags] [HOST]",
 		Short: fmt.Sprintf("What ibv_%s_pingpong does; with HOST as its client, else as its server", name),
 		Long: fmt.Sprintf(`What ibv_%[1]s_pingpong does, over %s: with HOST as its client, else as its server. The peer may be
-ibv_%[1]s_pingpong on a machine with RDMA (give it a GID index, -g), or urxe. Options have the same letters and names.`, name, services[t]),
+ibv_%[1]s_pingpong on a machine with RDMA (give it a GID index, -g), or urxe. Options have the same letters and names.`, name, services[name]),
 		Args: nArgs(0, 1, "at most one host"),
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
@@ -73,14 +74,19 @@ func (f *pingpongFlags) register(c *cobra.Command) {
 	p.IntVarP(&f.GID, "gid-idx", "g", -1, "index of the local GID (default: the first of the peer's kind)")
 	p.Lookup("gid-idx").DefValue = "0" // so that help doesn't show -1
 	p.BoolVarP(&f.Check, "chk", "c", false, "validate the received buffer")
-	if f.Type == verbs.RC {
+	if f.Type != verbs.RC {
+		return
+	}
+	p.BoolVarP(&f.odp, "odp", "o", false, "use on-demand paging (all memory of this device is paged on demand)")
+	if f.SRQ {
+		p.IntVarP(&f.QPs, "num-qp", "q", 16, "QPs to use; both sides must agree")
+	} else {
 		f.registerRC(p)
 	}
 }
 
 // registerRC has the options that only ibv_rc_pingpong has.
 func (f *pingpongFlags) registerRC(p *pflag.FlagSet) {
-	p.BoolVarP(&f.odp, "odp", "o", false, "use on-demand paging (all memory of this device is paged on demand)")
 	p.BoolVarP(&f.iodp, "iodp", "O", false, "use implicit on-demand paging (not supported)")
 	p.BoolVarP(&f.prefetch, "prefetch", "P", false, "prefetch the on-demand-paging region (it is touched at registration)")
 	p.BoolVarP(&f.ts, "ts", "t", false, "get completions with timestamps (not supported)")
@@ -126,8 +132,21 @@ func (f *pingpongFlags) check() (err error) {
 			return fmt.Errorf("--%s %d: want %d to %d", v.name, v.n, v.least, v.top)
 		}
 	}
+	if f.SRQ {
+		return f.checkSRQ()
+	}
 	if f.prefetch && !f.odp {
 		return errors.New("--prefetch needs --odp")
+	}
+	return nil
+}
+
+func (f *pingpongFlags) checkSRQ() error {
+	switch {
+	case f.QPs < 1 || f.QPs > pingpong.MaxQPs:
+		return fmt.Errorf("--num-qp %d: want 1 to %d", f.QPs, pingpong.MaxQPs)
+	case f.QPs > f.RxDepth:
+		return fmt.Errorf("--rx-depth %d: want at least one receive for each of %d QPs", f.RxDepth, f.QPs)
 	}
 	return nil
 }

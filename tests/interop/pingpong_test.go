@@ -16,7 +16,7 @@ import (
 
 // pingpong is a run of ibv_SERVICE_pingpong with urxe pingpong SERVICE.
 type pingpong struct {
-	service                   string // rc, uc or ud
+	service                   string // rc, uc, ud or srq
 	size, pathMTU, gid, iters int
 	lossy                     bool   // packets are lost on purpose
 	flags                     string // of urxe alone
@@ -207,6 +207,21 @@ func TestPingpongUnreliable(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// SRQs, of 16 QPs of RC, on one side urxe's and on the other rxe's.
+func TestPingpongSRQ(t *testing.T) {
+	for _, k := range guest.Kernels {
+		t.Run(string(k), func(t *testing.T) {
+			g := guest.Start(t, k, guest.Options{})
+			g.Lab.SetMTU(t, 1500)
+			for _, gid := range []int{guest.GIDIPv4, guest.GIDIPv6} {
+				for _, size := range []int{1, 1027, 65536} {
+					pingpong{"srq", size, 1024, gid, 1000, false}.bothWays(t, g)
+				}
+			}
+		})
 	}
 }
 

@@ -83,29 +83,22 @@ func receive(c net.Conn, n int) ([]byte, error) {
 	return b, nil
 }
 
-// asClient exchanges addresses with the server; the server is ready to receive afterwards.
-func asClient(c net.Conn, local verbs.Endpoint) (remote verbs.Endpoint, err error) {
-	if _, err := c.Write(encode(local)); err != nil {
-		return remote, fmt.Errorf("couldn't send the local address: %w", err)
+// asClient exchanges addresses with the server, as many as there are of this side; the server is ready to receive afterwards.
+func asClient(c net.Conn, local []verbs.Endpoint) (remote []verbs.Endpoint, err error) {
+	if err := tell(c, local); err != nil {
+		return nil, err
 	}
-	b, err := receive(c, messageLen)
-	if err != nil {
-		return remote, err
-	}
-	if remote, err = decode(b); err != nil {
-		return remote, err
+	if remote, err = hear(c, len(local)); err != nil {
+		return nil, err
 	}
 	_, err = c.Write([]byte(doneMsg))
 	return remote, err
 }
 
-// asServer reads the client's address, has the QP connected by ready, which returns the address of this side, and answers.
-func asServer(c net.Conn, ready func(remote verbs.Endpoint) (verbs.Endpoint, error)) error {
-	b, err := receive(c, messageLen)
-	if err != nil {
-		return err
-	}
-	remote, err := decode(b)
+// asServer reads n addresses of the client, has the QPs connected by ready, which returns as many addresses of this side, and
+// answers.
+func asServer(c net.Conn, n int, ready func(remote []verbs.Endpoint) ([]verbs.Endpoint, error)) error {
+	remote, err := hear(c, n)
 	if err != nil {
 		return err
 	}
@@ -113,9 +106,37 @@ func asServer(c net.Conn, ready func(remote verbs.Endpoint) (verbs.Endpoint, err
 	if err != nil {
 		return err
 	}
-	if _, err := c.Write(encode(local)); err != nil {
-		return fmt.Errorf("couldn't send the local address: %w", err)
+	if err := tell(c, local); err != nil {
+		return err
 	}
 	_, err = receive(c, len(doneMsg))
 	return err
+}
+
+// tell sends addresses.
+func tell(c net.Conn, local []verbs.Endpoint) error {
+	var b []byte
+	for _, e := range local {
+		b = append(b, encode(e)...)
+	}
+	if _, err := c.Write(b); err != nil {
+		return fmt.Errorf("couldn't send the local address: %w", err)
+	}
+	return nil
+}
+
+// hear reads n addresses.
+func hear(c net.Conn, n int) (remote []verbs.Endpoint, err error) {
+	b, err := receive(c, n*messageLen)
+	if err != nil {
+		return nil, err
+	}
+	for ; len(b) > 0; b = b[messageLen:] {
+		e, err := decode(b[:messageLen])
+		if err != nil {
+			return nil, err
+		}
+		remote = append(remote, e)
+	}
+	return remote, nil
 }

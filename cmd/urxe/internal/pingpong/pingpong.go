@@ -1,5 +1,5 @@
-// Package pingpong is the ping-pong of ibv_rc_pingpong, ibv_uc_pingpong and
-// ibv_ud_pingpong: the same exchange of addresses, the same traffic and the same
+// Package pingpong is the ping-pong of ibv_rc_pingpong, ibv_uc_pingpong,
+// ibv_ud_pingpong and ibv_srq_pingpong: the same exchange of addresses, the same traffic and the same
 // output, so that either may be the other's peer.
 package pingpong
 
@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
 	"github.com/urxe/urxe/ib"
@@ -19,6 +20,8 @@ import (
 // Options are those of ibv_*_pingpong.
 type Options struct {
 	Type      verbs.QPType // RC, UC or UD
+	SRQ       bool         // QPs of type RC take their receives from an SRQ
+	QPs       int          // with an SRQ: 1 to MaxQPs
 	PKeyIndex uint16       // of the QPs
 	Host      string       // of the server; empty: be the server
 	Port      int          // TCP
@@ -63,6 +66,9 @@ func checkSize(d *verbs.Device, o *Options) error {
 	return rig.CheckMTU(d, o.MTU)
 }
 
+// MaxQPs is how many QPs a game with an SRQ may have: as many addresses are exchanged.
+const MaxQPs = 256
+
 // qkey is that of the UD QPs of ibv_ud_pingpong.
 const qkey = 0x11111111
 
@@ -80,15 +86,21 @@ type game struct {
 	buf  []byte // of a message; UD has room for the GRH before it
 	at   int    // where the message begins
 	mr   *verbs.MR
-	qp   *verbs.QP
-	send verbs.SendWR
+	srq  *verbs.SRQ // nil: receives are posted to the one QP
 	done rig.Completions
 
-	posted     int // receives
+	players    []*player // one, but with an SRQ
+	posted     int       // receives
 	sent, rcvd int
-	pending    uint64 // what is waited for before the next send
 	gid        int
-	told       bool // the local address has been printed
+	told       bool // the local addresses have been printed
+}
+
+// player is a QP.
+type player struct {
+	qp      *verbs.QP
+	send    verbs.SendWR
+	pending uint64 // what is waited for before the next send
 }
 
 // prepare makes the QP and posts receives.
@@ -107,19 +119,40 @@ func (g *game) prepare() (err error) {
 			return err
 		}
 	}
-	if g.done.CQ, err = g.dev.CreateCQ(g.o.RxDepth+1, ch); err != nil {
+	if g.done.CQ, err = g.dev.CreateCQ(g.o.RxDepth+g.qps(), ch); err != nil {
 		return err
 	}
-	g.qp, err = g.pd.CreateQP(verbs.QPInitAttr{Type: g.o.Type, SendCQ: g.done.CQ, RecvCQ: g.done.CQ, Caps: verbs.Caps{
+	if g.o.SRQ {
+		if g.srq, err = g.pd.CreateSRQ(verbs.SRQAttr{MaxWR: g.o.RxDepth, MaxSGE: 1}); err != nil {
+			return err
+		}
+	}
+	for range g.qps() {
+		if err := g.addPlayer(); err != nil {
+			return err
+		}
+	}
+	return g.postRecv()
+}
+
+// qps returns how many QPs there are.
+func (g *game) qps() int {
+	if g.o.SRQ {
+		return g.o.QPs
+	}
+	return 1
+}
+
+// addPlayer makes a QP in INIT.
+func (g *game) addPlayer() error {
+	q, err := g.pd.CreateQP(verbs.QPInitAttr{Type: g.o.Type, SendCQ: g.done.CQ, RecvCQ: g.done.CQ, SRQ: g.srq, Caps: verbs.Caps{
 		MaxSendWR: 1, MaxRecvWR: g.o.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
 		return err
 	}
-	if err := g.qp.ToInit(verbs.ConnectOptions{QKey: qkey, PKeyIndex: g.o.PKeyIndex}); err != nil {
-		return err
-	}
-	g.send = verbs.SendWR{ID: sendWR, Opcode: verbs.OpSend, Flags: verbs.Signaled, SGEs: []verbs.SGE{g.mr.SGE(g.at, g.o.Size)}}
-	return g.postRecv()
+	g.players = append(g.players, &player{qp: q, send: verbs.SendWR{
+		ID: sendWR, Opcode: verbs.OpSend, Flags: verbs.Signaled, SGEs: []verbs.SGE{g.mr.SGE(g.at, g.o.Size)}}})
+	return q.ToInit(verbs.ConnectOptions{QKey: qkey, PKeyIndex: g.o.PKeyIndex})
 }
 
 // pageSize is the distance of the bytes that are validated.
@@ -141,17 +174,21 @@ func (g *game) fill() {
 
 // postRecv fills the receive queue.
 func (g *game) postRecv() error {
+	post := g.players[0].qp.PostRecv
+	if g.srq != nil {
+		post = g.srq.PostRecv
+	}
 	for ; g.posted < g.o.RxDepth; g.posted++ {
-		if _, err := g.qp.PostRecv(verbs.RecvWR{ID: recvWR, SGEs: []verbs.SGE{g.mr.SGE(0, g.at+g.o.Size)}}); err != nil {
+		if _, err := post(verbs.RecvWR{ID: recvWR, SGEs: []verbs.SGE{g.mr.SGE(0, g.at+g.o.Size)}}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (g *game) postSend() error {
-	_, err := g.qp.PostSend(g.send)
-	g.pending = recvWR | sendWR
+func (p *player) postSend() error {
+	_, err := p.qp.PostSend(p.send)
+	p.pending = recvWR | sendWR
 	return err
 }
 
@@ -174,7 +211,7 @@ func (g *game) meet(ctx context.Context) error {
 	if err := g.useGID(peerGID(c)); err != nil {
 		return err
 	}
-	local, err := g.qp.Endpoint(g.gid)
+	local, err := g.addresses()
 	if err != nil {
 		return err
 	}
@@ -192,18 +229,37 @@ func (g *game) serve(ctx context.Context) error {
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	return asServer(c, func(remote verbs.Endpoint) (local verbs.Endpoint, err error) {
-		if err := g.useGID(remote.GID); err != nil {
-			return local, err
+	return asServer(c, g.exchanged(), func(remote []verbs.Endpoint) ([]verbs.Endpoint, error) {
+		if err := g.useGID(remote[0].GID); err != nil {
+			return nil, err
 		}
 		if err := g.connect(remote); err != nil {
-			return local, err
+			return nil, err
 		}
-		return g.qp.Endpoint(g.gid)
+		return g.addresses()
 	})
 }
 
-// useGID settles by which GID the peer is reached, and tells the address.
+// exchanged returns how many addresses each side tells: ibv_srq_pingpong those too that it doesn't use.
+func (g *game) exchanged() int {
+	if g.o.SRQ {
+		return MaxQPs
+	}
+	return 1
+}
+
+// addresses returns what the peer is told.
+func (g *game) addresses() (list []verbs.Endpoint, err error) {
+	list = make([]verbs.Endpoint, g.exchanged())
+	for i, p := range g.players {
+		if list[i], err = p.qp.Endpoint(g.gid); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// useGID settles by which GID the peer is reached, and tells the addresses.
 func (g *game) useGID(peer ib.GID) (err error) {
 	if g.told {
 		return nil
@@ -211,8 +267,10 @@ func (g *game) useGID(peer ib.GID) (err error) {
 	if g.gid, err = rig.PickGID(g.dev, g.o.GID, peer); err != nil {
 		return err
 	}
-	local, err := g.qp.Endpoint(g.gid)
-	fmt.Fprintf(g.out, "  local address:  %v\n", local)
+	local, err := g.addresses()
+	for i := range g.players {
+		fmt.Fprintf(g.out, "  local address:  %v\n", local[i])
+	}
 	g.told = true
 	return err
 }
@@ -227,39 +285,54 @@ func peerGID(c net.Conn) ib.GID {
 	return ib.GID{}
 }
 
-func (g *game) connect(remote verbs.Endpoint) error {
-	fmt.Fprintf(g.out, "  remote address: %v\n", remote)
-	if remote.GID.IsZero() {
+// connect takes the QPs to RTS.
+func (g *game) connect(remote []verbs.Endpoint) error {
+	for i, p := range g.players {
+		fmt.Fprintf(g.out, "  remote address: %v\n", remote[i])
+		if err := g.connectOne(p, remote[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *game) connectOne(p *player, remote verbs.Endpoint) error {
+	switch {
+	case g.o.SRQ && remote.QPN == 0:
+		return fmt.Errorf("the peer has fewer QPs than the %d of this side: both need the same number (-q)", len(g.players))
+	case remote.GID.IsZero():
 		return fmt.Errorf("the peer told no GID, which RoCE needs: give it one, ibv_*_pingpong -g INDEX")
+	case g.o.Type == verbs.UD:
+		return g.start(p, remote)
 	}
-	if g.o.Type == verbs.UD {
-		return g.start(remote)
-	}
-	return g.qp.Connect(remote, verbs.ConnectOptions{
+	return p.qp.Connect(remote, verbs.ConnectOptions{
 		GIDIndex: g.gid, PathMTU: g.o.MTU, SL: g.o.SL, MaxRdAtomic: 1, MaxDestRdAtomic: 1,
 	})
 }
 
 // start readies a datagram QP to talk to a peer.
-func (g *game) start(remote verbs.Endpoint) (err error) {
-	if err := g.qp.Start(verbs.ConnectOptions{}); err != nil {
+func (g *game) start(p *player, remote verbs.Endpoint) (err error) {
+	if err := p.qp.Start(verbs.ConnectOptions{}); err != nil {
 		return err
 	}
-	g.send.RemoteQPN, g.send.RemoteQKey = remote.QPN, qkey
-	g.send.AH, err = g.pd.CreateAH(verbs.AV{DGID: remote.GID, SGIDIndex: uint8(g.gid), SL: g.o.SL})
+	p.send.RemoteQPN, p.send.RemoteQKey = remote.QPN, qkey
+	p.send.AH, err = g.pd.CreateAH(verbs.AV{DGID: remote.GID, SGIDIndex: uint8(g.gid), SL: g.o.SL})
 	return err
 }
 
 // play exchanges the messages. The client sends first.
 func (g *game) play(ctx context.Context) error {
 	start := clock.Now()
-	g.pending = recvWR
-	if g.o.Host != "" {
-		if err := g.postSend(); err != nil {
+	for _, p := range g.players {
+		p.pending = recvWR
+		if g.o.Host == "" {
+			continue
+		}
+		if err := p.postSend(); err != nil {
 			return err
 		}
 	}
-	var wcs [2]verbs.WC
+	var wcs [16]verbs.WC
 	for g.sent < g.o.Iters || g.rcvd < g.o.Iters {
 		n, err := g.done.Wait(ctx, wcs[:])
 		if err != nil {
@@ -283,16 +356,22 @@ func (g *game) completed(wc *verbs.WC) error {
 		g.sent++
 	} else {
 		g.rcvd++
-		if g.posted--; g.posted <= 1 {
+		if g.posted--; g.posted <= len(g.players) {
 			if err := g.postRecv(); err != nil {
 				return err
 			}
 		}
 	}
-	if g.pending &^= wc.ID; g.pending == 0 && g.sent < g.o.Iters {
-		return g.postSend()
+	p := g.player(wc.QPN)
+	if p.pending &^= wc.ID; p.pending == 0 && g.sent < g.o.Iters {
+		return p.postSend()
 	}
 	return nil
+}
+
+// player returns that of a QP.
+func (g *game) player(num ib.QPN) *player {
+	return g.players[slices.IndexFunc(g.players, func(p *player) bool { return p.qp.Number() == num })]
 }
 
 func (g *game) report(usec float64) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"regexp"
 	"strings"
@@ -162,5 +163,45 @@ func TestClientErrors(t *testing.T) {
 		if err := Run(t.Context(), a, o, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want an error that says %q", err, says)
 		}
+	}
+}
+
+// With an SRQ there are many QPs, each with its lines, and their messages go in any order.
+func TestGamesWithAnSRQ(t *testing.T) {
+	base := Options{Type: verbs.RC, SRQ: true, QPs: 16, Size: 4096, MTU: ib.MTU1024, RxDepth: 50, Iters: 200, GID: -1}
+	for name, change := range map[string]func(*Options){
+		"default":                  func(*Options) {},
+		"events":                   func(o *Options) { o.Events = true },
+		"validated":                func(o *Options) { o.Check, o.Size = true, 9000 },
+		"one QP":                   func(o *Options) { o.QPs, o.RxDepth = 1, 1 },
+		"a receive each":           func(o *Options) { o.RxDepth = 16 },
+		"as many QPs as can be":    func(o *Options) { o.QPs, o.RxDepth, o.Iters = MaxQPs, MaxQPs, 1000 },
+		"fewer exchanges than QPs": func(o *Options) { o.Iters = 3 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := base
+			change(&o)
+			server, client := play(t, o)
+			for _, out := range []string{server, client} {
+				local, remote := strings.Count(out, "  local address:  LID"), strings.Count(out, "  remote address: LID")
+				if local != o.QPs || remote != o.QPs || !strings.Contains(out, fmt.Sprintf("\n%d iters in", o.Iters)) {
+					t.Errorf("%d local and %d remote addresses, want %d each:\n%s", local, remote, o.QPs, out)
+				}
+			}
+		})
+	}
+}
+
+// Of a peer with fewer QPs the user is told.
+func TestSRQPeerWithFewerQPs(t *testing.T) {
+	a, _ := pair(t)
+	g := &game{o: Options{Type: verbs.RC, SRQ: true, QPs: 2, Size: 1, RxDepth: 2, GID: -1}, dev: a, out: &bytes.Buffer{}}
+	if err := g.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	peer := make([]verbs.Endpoint, MaxQPs)
+	peer[0] = verbs.Endpoint{QPN: 5, GID: a.GIDs()[0]}
+	if err := g.connect(peer); err == nil || !strings.Contains(err.Error(), "fewer QPs than the 2 of this side") {
+		t.Error(err)
 	}
 }
