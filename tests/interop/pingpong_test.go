@@ -216,11 +216,10 @@ func TestPingpongSRQ(t *testing.T) {
 		t.Run(string(k), func(t *testing.T) {
 			g := guest.Start(t, k, guest.Options{})
 			g.Lab.SetMTU(t, 1500)
-			for _, gid := range []int{guest.GIDIPv4, guest.GIDIPv6} {
-				for _, size := range []int{1, 1027, 65536} {
-					pingpong{"srq", size, 1024, gid, 1000, false}.bothWays(t, g)
-				}
+			for _, size := range []int{1, 1027, 5002} { // of each, 16 are under way
+				pingpong{"srq", size, 1024, guest.GIDIPv4, 500, false}.bothWays(t, g)
 			}
+			pingpong{"srq", 1027, 1024, guest.GIDIPv6, 500, false}.bothWays(t, g)
 		})
 	}
 }

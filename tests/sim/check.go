@@ -114,12 +114,10 @@ func (e *end) failed(s qp.WCStatus) {
 // recvCompleted takes a completion of the receive queue: it must be of the
 // oldest receive and have the peer's next message in it.
 func (e *end) recvCompleted(c *qp.Completion) {
-	if len(e.places) == 0 {
-		e.violation("completion of receive %d, which was completed before or never posted", c.ID)
+	received := e.received(c)
+	if received == nil {
 		return
 	}
-	place := e.places[0]
-	e.places = e.places[1:]
 	if c.Status != qp.Success {
 		e.recvFailed(c)
 		return
@@ -130,7 +128,21 @@ func (e *end) recvCompleted(c *qp.Completion) {
 	}
 	w := e.incoming[0]
 	e.incoming = e.incoming[1:]
-	e.checkMessage(w, c, place)
+	e.checkMessage(w, c, received)
+}
+
+// received returns the bytes of the receive that c is of, nil if there is none.
+func (e *end) received(c *qp.Completion) []byte {
+	if e.pool != nil {
+		return e.pool.completed(c)
+	}
+	if len(e.places) == 0 {
+		e.violation("completion of receive %d, which was completed before or never posted", c.ID)
+		return nil
+	}
+	place := e.places[0]
+	e.places = e.places[1:]
+	return e.buf[place : place+e.slot]
 }
 
 func (e *end) recvFailed(c *qp.Completion) {
@@ -141,7 +153,7 @@ func (e *end) recvFailed(c *qp.Completion) {
 }
 
 // checkMessage compares a message received with the one that was sent.
-func (e *end) checkMessage(w *work, c *qp.Completion, place int) {
+func (e *end) checkMessage(w *work, c *qp.Completion, received []byte) {
 	op := w.wqe.Opcode
 	imm := op == qp.WRSendImm || op == qp.WRWriteImm
 	wantOp := qp.WCRecv
@@ -159,7 +171,7 @@ func (e *end) checkMessage(w *work, c *qp.Completion, place int) {
 		e.violation("message %d came with solicited=%v", w.id, c.Solicited)
 	case c.SrcQP != e.peer.qp.Number():
 		e.violation("message %d came from QP %v", w.id, c.SrcQP)
-	case op != qp.WRWriteImm && !bytes.Equal(e.buf[place:place+w.length], w.data):
+	case op != qp.WRWriteImm && !bytes.Equal(received[:w.length], w.data):
 		e.violation("message %d came with other bytes", w.id)
 	}
 	if op == qp.WRSendInv {

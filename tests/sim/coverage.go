@@ -70,7 +70,7 @@ func (c *Coverage) Missing() (missing []string) {
 	want := []string{
 		"trace timeout", "trace sequence NAK", "trace implied NAK", "trace RNR NAK", "trace rnr wait over",
 		"trace retries exceeded", "trace probe", "trace refused", "trace message given up", "window bound",
-		"drain that ended in ERR", "window invalidated by the peer", "window invalidated in use", "trace send queue error",
+		"drain that ended in ERR", "window invalidated by the peer", "window invalidated in use", "trace send queue error", "SRQ limit",
 		"window used past its end", "window of another PD used", "window of another QP used", "window used after its end",
 		"QP to ERR in a flood", "QP destroyed in a flood", "QP reset in a flood", "QP modified in a flood",
 		"memory deregistered in a flood", "process gone in a flood", "lost as the link was down", "window freed with its QP",

@@ -26,6 +26,7 @@ type end struct {
 	qp    *rocev2.QP
 	sq    sendRing
 	rq    recvRing
+	pool  *pool // instead of rq, if there is one
 	sends completions
 	recvs completions
 
@@ -105,13 +106,26 @@ func (p *pair) newEnd(k int, h *host) (*end, error) {
 	}
 	var err error
 	rq := []qp.RecvQueue{&e.rq, countedRing{&e.rq}}[r.IntN(2)]
-	e.qp, err = h.port.CreateQP(rocev2.QPInit{
+	init := rocev2.QPInit{
 		PD: h.pd, SQ: &e.sq, RQ: rq, SendCQ: &e.sends, RecvCQ: &e.recvs,
 		Caps:   qp.Caps{MaxSendWR: e.depth, MaxRecvWR: e.depth, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 128},
 		Window: []int{0, 4, 16, 64}[r.IntN(4)], OnEvent: func(ev qp.Event) { e.events[ev]++ },
 		Trace: p.w.trace.hook(),
-	})
+	}
+	if p.fate.sharesReceives() {
+		e.pool = p.w.poolFor(h)
+		e.pool.use(&init, &e.recvs)
+	}
+	e.qp, err = h.port.CreateQP(init)
 	return e, err
+}
+
+// recvRoom returns the bytes of a receive.
+func (e *end) recvRoom() int {
+	if e.pool != nil {
+		return e.pool.slot
+	}
+	return e.slot
 }
 
 // layOut makes and registers the end's memory.
@@ -194,7 +208,7 @@ func (e *end) retune() {
 
 // postReceives keeps the receive queue filled.
 func (e *end) postReceives() (worked bool) {
-	if e.pair.w.now < e.holdRecv || e.pair.fate.starve(e) {
+	if e.pool != nil || e.pair.w.now < e.holdRecv || e.pair.fate.starve(e) {
 		return false
 	}
 	for e.rq.pending() < e.depth && !e.broken {

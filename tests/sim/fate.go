@@ -72,7 +72,7 @@ func (f fate) spoil(e *end, w *work) *work {
 		}
 	case tooLong:
 		if w.wqe.Opcode == qp.WRSend {
-			w.length = e.peer.slot + 1
+			w.length = e.peer.recvRoom() + 1
 			w.wqe.Flags &^= qp.Inline
 			w.wqe.SGEs = e.pieces(0, w.length)
 			w.bad = true
@@ -103,11 +103,13 @@ func (f fate) strike(e *end) {
 		hit = "QP destroyed in a flood"
 		e.peer.qp.Destroy()
 		e.peer.broken, e.peer.gone = true, true
+		e.peer.pool.left(&e.peer.recvs)
 		e.peer.checkReleased()
 	case peerReset:
 		hit = "QP reset in a flood"
 		e.peer.mustModify(qp.Attr{State: qp.Reset}, qp.AttrState)
 		e.peer.broken, e.peer.gone = true, true
+		e.peer.pool.left(&e.peer.recvs)
 	case toErr:
 		e.mustModify(qp.Attr{State: qp.Err}, qp.AttrState)
 	case memoryGone:
@@ -121,6 +123,10 @@ func (f fate) strike(e *end) {
 	}
 	e.pair.w.trace.met[hit]++
 }
+
+// sharesReceives reports whether ends may take their receives from an SRQ, which
+// others do, too.
+func (f fate) sharesReceives() bool { return f != badReceive && f != noReceive }
 
 // spoilReceive posts receives whose memory isn't there.
 func (e *end) spoilReceive() {
@@ -249,6 +255,7 @@ func (p *pair) finish() bool {
 		for _, e := range p.ends {
 			if !e.gone {
 				e.checkQueues()
+				e.pool.checkLast(&e.recvs, e.name)
 			}
 		}
 		p.phase = over

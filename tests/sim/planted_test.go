@@ -64,6 +64,13 @@ var planted = []struct{ name, file, from, to string }{
 	{"windows outlive their QP", "qp/complete.go", "	q.cfg.Keys.FreeOwned(q)\n", ""},
 	{"what could not be written is acknowledged", "qp/qp.go", "	case op.Status != mem.OK:\n		q.svc.fault(q, op)\n		return\n", ""},
 	{"an immediate of the message before", "qp/responder.go", "c.Flags, c.Imm = WCWithImm, n.X", "c.Flags, c.Imm = WCWithImm, n.X&^1"},
+	{"a receive of the SRQ given twice", "srq.go",
+		"		if r.next.CompareAndSwap(n, n+1) {", "		if n%8 == 3 && s.used.Load()%2 == 0 || r.next.CompareAndSwap(n, n+1) {"},
+	{"the SRQ is flushed with a QP", "qp/complete.go",
+		"	if q.cfg.SharedRQ {\n		return nil\n	}\n	return q.takeReceive()", "	return q.takeReceive()"},
+	{"LAST_WQE_REACHED before the last completion", "qp.go", "		q.recvCQ.push() // before", "		// before"},
+	{"a destroyed QP keeps receives of the SRQ", "qp.go", "	q.core.Release()\n", ""},
+	{"a resize of the SRQ forgets a receive", "srq.go", "	for i := from; i != to; i++ {\n", "	if to-from > 3 {\n		from++\n	}\n	for i := from; i != to; i++ {\n"},
 }
 
 // TestPlantedFaults builds the simulator with each fault in turn. The source

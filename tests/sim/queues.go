@@ -62,9 +62,14 @@ type countedRing struct{ *recvRing }
 func (c countedRing) Posted() int { return len(c.wqes) - c.taken }
 
 // completions is the CQ of one queue of one end.
-type completions struct{ got []qp.Completion }
+type completions struct {
+	got   []qp.Completion
+	lasts int  // LAST_WQE_REACHED, so many times
+	late  bool // a completion came afterwards
+}
 
 func (c *completions) Push(cs []qp.Completion) bool {
+	c.late = c.late || c.lasts > 0 && len(cs) > 0
 	c.got = append(c.got, cs...)
 	return true
 }

@@ -29,6 +29,7 @@ func Run(seed uint64, c *Coverage) (res Result, err error) {
 	w.run()
 	for _, h := range w.hosts {
 		h.check(w)
+		h.pool.check()
 		c.collect(h.port)
 	}
 	w.close()

@@ -29,6 +29,7 @@ type talker struct {
 	qp    *rocev2.QP
 	sq    sendRing
 	rq    recvRing
+	pool  *pool // instead of rq, if there is one
 	sends completions
 	recvs completions
 
@@ -210,11 +211,14 @@ func (w *world) newTalker(typ qp.Type, mtu ib.MTU) (t *talker, err error) {
 	if t.mr, err = t.host.register(t.r, nil, t.buf, mem.LocalWrite|mem.RemoteWrite); err != nil {
 		return nil, err
 	}
-	t.qp, err = t.host.port.CreateQP(rocev2.QPInit{
+	init := rocev2.QPInit{
 		Type: typ, PD: t.host.pd, SQ: &t.sq, RQ: &t.rq, SendCQ: &t.sends, RecvCQ: &t.recvs,
 		Caps:  qp.Caps{MaxSendWR: 16, MaxRecvWR: 4 * t.total, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 128},
 		Trace: w.trace.hook(), BlockSelfMcastLB: t.block,
-	})
+	}
+	t.pool = w.poolFor(t.host)
+	t.pool.use(&init, &t.recvs)
+	t.qp, err = t.host.port.CreateQP(init)
 	w.talkers = append(w.talkers, t)
 	return t, err
 }
@@ -256,6 +260,9 @@ func (t *talker) start() error {
 
 // postReceives posts n receives, of UD now and then one that is too short for most.
 func (t *talker) postReceives(n int) error {
+	if t.pool != nil {
+		return nil
+	}
 	for i := range n {
 		r := receive{uint64(i), t.recvAt + i*t.slot, t.slot}
 		if t.typ == qp.UD && t.r.IntN(20) == 0 {
@@ -405,19 +412,20 @@ func (t *talker) sendCompleted(c *qp.Completion) {
 // recvCompleted takes a completion of the receive queue: it must be of the
 // oldest receive and have a whole message in it.
 func (t *talker) recvCompleted(c *qp.Completion) {
-	if len(t.receives) == 0 || t.receives[0].id != c.ID {
-		t.violation("completion of receive %d, which isn't the oldest", c.ID)
+	received := t.received(c)
+	if received == nil {
 		return
 	}
-	r := t.receives[0]
-	t.receives = t.receives[1:]
 	if t.phase != working {
 		if c.Status != qp.WRFlushErr {
 			t.violation("receive %d at the end: %v", c.ID, c.Status)
 		}
 		return
 	}
-	data, id := t.buf[r.off:r.off+int(c.ByteLen)], uint64(c.Imm)
+	data, id := received, uint64(c.Imm)
+	if c.Opcode == qp.WCRecv {
+		data = data[:min(int(c.ByteLen), len(data))]
+	}
 	if t.typ == qp.UD {
 		data = data[min(qp.GRHLen, len(data)):]
 	}
@@ -434,6 +442,20 @@ func (t *talker) recvCompleted(c *qp.Completion) {
 	}
 	m.came[t]++
 	t.checkMessage(m, c, data)
+}
+
+// received returns the bytes of the receive that c is of, nil if there is none.
+func (t *talker) received(c *qp.Completion) []byte {
+	if t.pool != nil {
+		return t.pool.completed(c)
+	}
+	if len(t.receives) == 0 || t.receives[0].id != c.ID {
+		t.violation("completion of receive %d, which isn't the oldest", c.ID)
+		return nil
+	}
+	r := t.receives[0]
+	t.receives = t.receives[1:]
+	return t.buf[r.off : r.off+r.room]
 }
 
 // written returns what m has written to the window.
@@ -511,6 +533,7 @@ func (t *talker) finish() bool {
 		}
 	case flushing:
 		t.phase = over
+		t.pool.checkLast(&t.recvs, t.name)
 		if t.sq.pending() > 0 || t.rq.pending() > 0 || len(t.receives) > 0 {
 			t.violation("%d sends and %d receives were never given back, %d receives not completed", t.sq.pending(), t.rq.pending(), len(t.receives))
 		}
@@ -526,7 +549,7 @@ func (t *talker) checkEnd() {
 	}
 	f := &t.w.net.f
 	// Two queues of an interface know nothing of each other's order.
-	lossless := f.lossless() && f.reorder == 0 && f.jitter == 0 && len(t.host.links) == 1
+	lossless := t.pool == nil && f.lossless() && f.reorder == 0 && f.jitter == 0 && len(t.host.links) == 1
 	for _, m := range t.w.messages {
 		if t.typ == qp.UD {
 			t.checkDatagram(m)

@@ -44,6 +44,7 @@ type host struct {
 	table    []byte
 	tableSum [sha256.Size]byte
 	foreign  foreign
+	pool     *pool                         // nil: it has no SRQ
 	founds   [counterWords]map[uint64]bool // what FETCH_ADDs of 1 found at each counter
 	adds     [counterWords]uint64          // how many were posted
 }
@@ -133,7 +134,10 @@ func (w *world) newHost(i int) (*host, error) {
 			return nil, err
 		}
 	}
-	return h, h.registerShared(w.r)
+	if err := h.registerShared(w.r); err != nil || w.r.IntN(2) == 0 {
+		return h, err
+	}
+	return h, w.newPool(h)
 }
 
 // registerShared registers what all connections to the host share.
@@ -156,6 +160,10 @@ func (h *host) registerShared(r *rand.Rand) (err error) {
 // register registers a buffer at an IOVA of its own, now and then the last of
 // all addresses. process is whose memory it is, nil the host's.
 func (h *host) register(r *rand.Rand, process *mem.Process, b []byte, acc mem.Access) (*mem.MR, error) {
+	return h.registerIn(h.pd, r, process, b, acc)
+}
+
+func (h *host) registerIn(pd *mem.PD, r *rand.Rand, process *mem.Process, b []byte, acc mem.Access) (*mem.MR, error) {
 	iova := r.Uint64() &^ 7
 	if n := uint64(len(b)); iova > -n-8 || r.IntN(20) == 0 {
 		iova = (-n - 8) &^ 7
@@ -167,7 +175,7 @@ func (h *host) register(r *rand.Rand, process *mem.Process, b []byte, acc mem.Ac
 	} else if h.process != nil {
 		space = h.process
 	}
-	return h.port.Keys().Register(h.pd, space, addr, iova, uint64(len(b)), acc)
+	return h.port.Keys().Register(pd, space, addr, iova, uint64(len(b)), acc)
 }
 
 func fill(b []byte, r *rand.Rand) {
@@ -252,6 +260,7 @@ func (w *world) round() (worked bool) {
 				worked = worked || l.busy
 			}
 		}
+		worked = h.pool.act() || worked
 	}
 	for _, p := range w.pairs {
 		worked = p.act() || worked
@@ -283,6 +292,11 @@ func (w *world) next() clock.Time {
 	}
 	for _, t := range w.talkers {
 		next = min(next, t.wake)
+	}
+	for _, h := range w.hosts {
+		if h.pool != nil {
+			next = min(next, h.pool.wake)
+		}
 	}
 	for _, p := range w.pairs {
 		if p.phase != working {
