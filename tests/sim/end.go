@@ -113,7 +113,9 @@ func (p *pair) newEnd(k int, h *host) (*end, error) {
 		Trace: p.w.trace.hook(),
 	}
 	if p.fate.sharesReceives() {
-		e.pool = p.w.poolFor(h)
+		if e.pool = p.w.poolFor(h); p.fate == peerGone {
+			e.pool = h.pool // what it holds must not go with it
+		}
 		e.pool.use(&init, &e.recvs)
 	}
 	e.qp, err = h.port.CreateQP(init)
