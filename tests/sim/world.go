@@ -123,8 +123,9 @@ func (w *world) newHost(i int) (*host, error) {
 		Name: h.name, Links: links, Manual: true, Net: &rocev2.FixedNet{Addresses: gids},
 		LoopFrames: []int{4, 32}[w.r.IntN(2)], NoCongestionControl: w.r.IntN(8) == 0,
 		// ACK timeouts are as short as 262 µs here: all retries would be over
-		// before a packet has left at the least rate of real networks, 1 Mb/s.
-		Congestion: cc.Params{MinRate: 100 * cc.Mbps},
+		// before a packet has left at the least rate of real networks, 1 Mb/s, or
+		// an answer that is given again, behind the READ responses before it.
+		Congestion: cc.Params{MinRate: 250 * cc.Mbps},
 	})
 	if err != nil {
 		return nil, err
