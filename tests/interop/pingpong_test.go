@@ -217,9 +217,9 @@ func TestPingpongSRQ(t *testing.T) {
 			g := guest.Start(t, k, guest.Options{})
 			g.Lab.SetMTU(t, 1500)
 			for _, size := range []int{1, 1027, 5002} { // of each, 16 are under way
-				pingpong{"srq", size, 1024, guest.GIDIPv4, 500, false}.bothWays(t, g)
+				pingpong{"srq", size, 1024, guest.GIDIPv4, 500, false, ""}.bothWays(t, g)
 			}
-			pingpong{"srq", 1027, 1024, guest.GIDIPv6, 500, false}.bothWays(t, g)
+			pingpong{"srq", 1027, 1024, guest.GIDIPv6, 500, false, ""}.bothWays(t, g)
 		})
 	}
 }
