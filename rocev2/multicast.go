@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -166,7 +167,10 @@ func (p *Port) attach(q *QP, gid ib.GID) error {
 	}
 	t.set(gid, g.with(q))
 	t.attached++
-	q.groups = append(q.groups, gid)
+	if q.groups == nil {
+		q.groups = make(map[ib.GID]struct{})
+	}
+	q.groups[gid] = struct{}{}
 	return nil
 }
 
@@ -205,7 +209,7 @@ func (t *groups) remove(n Net, q *QP, gid ib.GID) error {
 		return ErrNotAttached
 	}
 	t.attached--
-	q.groups = slices.DeleteFunc(q.groups, func(x ib.GID) bool { return x == gid })
+	delete(q.groups, gid)
 	left := g.without(q)
 	t.set(gid, left)
 	if left != nil {
@@ -222,7 +226,7 @@ func (t *groups) remove(n Net, q *QP, gid ib.GID) error {
 func (q *QP) detachAll() {
 	t := &q.worker.port.groups
 	t.mu.Lock()
-	list := slices.Clone(q.groups)
+	list := slices.Collect(maps.Keys(q.groups))
 	t.mu.Unlock()
 	for _, gid := range list {
 		_ = t.remove(q.worker.port.net, q, gid) // who destroys a QP can do nothing about the network

@@ -69,10 +69,11 @@ type QP struct {
 	dead      atomic.Bool // destroyed
 	rxePeer   atomic.Bool // see rxeFlush
 	rung      atomic.Bool // it is among the doorbells
-	timer     int32       // index in the worker's timers
+	timer     int32       // number in the worker's timers, or noTimer
 	pkey      ib.PKey     // that packets to q must match
 	multicast bool        // it may be attached to groups, and send to them
 	blockSelf bool        // see QPInit.BlockSelfMcastLB
+	posted    bool        // something was, and the core doesn't know
 	nextRung  *QP
 	worker    *Worker
 
@@ -87,7 +88,7 @@ type QP struct {
 	path           path
 
 	onEvent func(qp.Event)
-	groups  []ib.GID // that it is attached to; under the Port's groups.mu
+	groups  map[ib.GID]struct{} // that it is attached to; under the Port's groups.mu
 }
 
 // errDestroyed is what calls on a destroyed QP return.

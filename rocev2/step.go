@@ -33,7 +33,7 @@ func (w *Worker) step(now clock.Time) (worked bool) {
 		worked = true
 	}
 	w.bells.take(func(q *QP) {
-		q.core.Posted()
+		q.posted = true
 		w.activate(q)
 		worked = true
 	})
@@ -214,6 +214,10 @@ func (w *Worker) transmit(s *side, now clock.Time) (worked bool) {
 
 // turn lets q send up to n packets, and puts it where it belongs then.
 func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
+	if q.posted {
+		q.posted = false
+		q.core.Posted()
+	}
 	q.core.HoldAcks(w.ackMayWait(q, now, ackTime))
 	room := q.core.FrameRoom()
 	for sent < n {

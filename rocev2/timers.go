@@ -10,41 +10,64 @@ import (
 // at. Each QP is in it at most once. Most of a QP's deadlines only move away,
 // with each acknowledgement; so an entry that is too early stays, and is put
 // right when it comes to the top.
-type timers struct{ heap []timer }
+//
+// Entries go by numbers, whose places stand together: to move those of other QPs
+// fetches nothing of these QPs.
+type timers struct {
+	heap  []timer
+	qps   []*QP   // by number
+	place []int32 // in heap, by number
+	free  []int32 // numbers
+}
 
 type timer struct {
 	at clock.Time
-	q  *QP
+	n  int32
 }
 
 const noTimer = -1 // QP.timer of a QP that isn't in the heap
 
 // grow makes room for n QPs.
-func (t *timers) grow(n int) { t.heap = slices.Grow(t.heap, max(0, n-len(t.heap))) }
+func (t *timers) grow(n int) {
+	t.heap = slices.Grow(t.heap, max(0, n-len(t.heap)))
+	for k := len(t.qps); k < n; k++ {
+		t.qps, t.place, t.free = append(t.qps, nil), append(t.place, 0), append(t.free, int32(k))
+	}
+}
 
 // set sees that q is looked at no later than at.
 func (t *timers) set(q *QP, at clock.Time) {
 	switch {
 	case q.timer == noTimer && at != clock.Never:
-		q.timer = int32(len(t.heap))
-		t.heap = append(t.heap, timer{at, q})
-		t.up(int(q.timer))
-	case q.timer != noTimer && at < t.heap[q.timer].at:
-		t.heap[q.timer].at = at
-		t.up(int(q.timer))
+		t.add(q, at)
+	case q.timer != noTimer:
+		if i := t.place[q.timer]; at < t.heap[i].at {
+			t.heap[i].at = at
+			t.up(int(i))
+		}
 	}
+}
+
+func (t *timers) add(q *QP, at clock.Time) {
+	last := len(t.free) - 1
+	q.timer = t.free[last]
+	t.free = t.free[:last]
+	t.qps[q.timer] = q
+	t.place[q.timer] = int32(len(t.heap))
+	t.heap = append(t.heap, timer{at, q.timer})
+	t.up(len(t.heap) - 1)
 }
 
 // remove takes q out.
 func (t *timers) remove(q *QP) {
-	i := int(q.timer)
-	if i == noTimer {
+	if q.timer == noTimer {
 		return
 	}
-	last := len(t.heap) - 1
+	i, last := int(t.place[q.timer]), len(t.heap)-1
 	t.swap(i, last)
-	t.heap[last] = timer{}
 	t.heap = t.heap[:last]
+	t.qps[q.timer] = nil
+	t.free = append(t.free, q.timer)
 	q.timer = noTimer
 	if i < last {
 		t.down(i)
@@ -52,14 +75,16 @@ func (t *timers) remove(q *QP) {
 	}
 }
 
+// top returns the QP to be looked at first.
+func (t *timers) top() *QP { return t.qps[t.heap[0].n] }
+
 // next returns when the first QP has to be looked at, after putting right the
 // entries at the top that are too early.
 func (t *timers) next() clock.Time {
 	for len(t.heap) > 0 {
-		top := &t.heap[0]
-		at := top.q.core.Deadline()
-		if at <= top.at {
-			return top.at
+		at := t.top().core.Deadline()
+		if first := t.heap[0].at; at <= first {
+			return first
 		}
 		t.delay(at)
 	}
@@ -69,7 +94,7 @@ func (t *timers) next() clock.Time {
 // due returns the QP at the top if it has to be looked at by now.
 func (t *timers) due(now clock.Time) *QP {
 	for len(t.heap) > 0 && t.heap[0].at <= now {
-		q := t.heap[0].q
+		q := t.top()
 		at := q.core.Deadline()
 		if at <= now {
 			return q
@@ -82,7 +107,7 @@ func (t *timers) due(now clock.Time) *QP {
 // delay moves the top to its real, later time.
 func (t *timers) delay(at clock.Time) {
 	if at == clock.Never {
-		t.remove(t.heap[0].q)
+		t.remove(t.top())
 		return
 	}
 	t.heap[0].at = at
@@ -118,5 +143,5 @@ func (t *timers) down(i int) {
 
 func (t *timers) swap(i, k int) {
 	t.heap[i], t.heap[k] = t.heap[k], t.heap[i]
-	t.heap[i].q.timer, t.heap[k].q.timer = int32(i), int32(k)
+	t.place[t.heap[i].n], t.place[t.heap[k].n] = int32(i), int32(k)
 }

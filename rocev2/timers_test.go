@@ -32,6 +32,7 @@ func TestTimersAgainstAList(t *testing.T) {
 		cores[i] = newFakeCore(qp.Config{})
 		qps[i] = &QP{core: cores[i], timer: noTimer}
 	}
+	h.grow(len(qps))
 	now := clock.Time(1)
 	for range 20_000 {
 		k := r.IntN(len(qps))
@@ -69,9 +70,12 @@ func TestTimersAgainstAList(t *testing.T) {
 
 func checkHeap(t *testing.T, h *timers) {
 	t.Helper()
+	if len(h.heap)+len(h.free) != len(h.qps) {
+		t.Fatalf("%d QPs and %d free numbers of %d", len(h.heap), len(h.free), len(h.qps))
+	}
 	for i, e := range h.heap {
-		if int(e.q.timer) != i {
-			t.Fatalf("entry %d says that it is at %d", i, e.q.timer)
+		if q := h.qps[e.n]; q.timer != e.n || int(h.place[e.n]) != i {
+			t.Fatalf("entry %d of QP %d says that it is at %d, and the QP that it is %d", i, e.n, h.place[e.n], q.timer)
 		}
 		if i > 0 && h.heap[(i-1)/4].at > e.at {
 			t.Fatalf("entry %d is earlier than its parent", i)

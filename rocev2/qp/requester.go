@@ -344,7 +344,7 @@ func (q *QP) checkRequest(t *request) WCStatus {
 	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()), q.cfg.Type == GSI && int(w.PKeyIndex) >= len(q.cfg.PKeys),
 		q.svc.datagram && w.AH.Multicast != (w.RemoteQPN == ib.QPNMulticast): // IBA 9.6.1
 		return LocQPOpErr
-	case t.length > MaxMessage, len(w.Inline) > q.cfg.Caps.MaxInline && w.Flags&Inline != 0,
+	case t.length > MaxMessage, w.Flags&Inline != 0 && len(w.Inline) > q.cfg.Caps.MaxInline,
 		t.op.word && t.length != 8, t.op.bare && t.length != 0:
 		return LocLenErr
 	case len(w.SGEs) > MaxSGE:

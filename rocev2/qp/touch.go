@@ -5,12 +5,8 @@ package qp
 // result means nothing.
 func (q *QP) Touch() uint64 {
 	r, s := &q.req, &q.resp
-	sum := uint64(q.mtu) + uint64(q.cfg.Window) + r.una + uint64(r.tail) + uint64(r.flight) +
-		uint64(s.epsn) + s.msg.got + uint64(q.attr.DestQPN) + uint64(q.attr.Timeout)
-	if q.cfg.SendCQ == nil {
-		sum++
-	}
-	return sum
+	return uint64(q.mtu) + uint64(q.cfg.QPN) + uint64(q.cfg.Window) + r.una + uint64(r.rnrUntil) + uint64(r.flight) + r.nakAt +
+		uint64(s.epsn) + s.msg.got + s.msg.va + uint64(q.attr.DestQPN) + uint64(q.attr.Timeout)
 }
 
 // TouchRequests is Touch for the requests that are sent and acknowledged next.
