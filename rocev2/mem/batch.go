@@ -6,6 +6,7 @@ import "time"
 type Batch struct {
 	ops    []Op
 	n      int
+	soon   bool    // see Settle
 	failed []Owner // whose later ops of this run are discarded
 
 	// For ops on other processes' memory.
@@ -42,9 +43,17 @@ func (b *Batch) Add() *Op {
 // Free returns the number of ops that still fit.
 func (b *Batch) Free() int { return len(b.ops) - b.n }
 
-// Immediate reports whether all ops added so far, and not yet run, are on
-// memory of this process, so that nothing is won by collecting more.
+// Settle says that whether ops may be added next depends on the commits of those
+// added so far, as a key does that one of them invalidates: Immediate is true.
+func (b *Batch) Settle() { b.soon = true }
+
+// Immediate reports whether the ops added so far should run before more are
+// added: Settle was called, or all are on memory of this process, so that nothing
+// is won by collecting more.
 func (b *Batch) Immediate() bool {
+	if b.soon {
+		return true
+	}
 	for i := range b.ops[:b.n] {
 		if b.ops[i].remote() != nil {
 			return false
@@ -80,7 +89,7 @@ func commit(op *Op) {
 }
 
 func (b *Batch) reset() {
-	b.n = 0
+	b.n, b.soon = 0, false
 	if len(b.failed) > 0 {
 		clear(b.failed)
 		b.failed = b.failed[:0]

@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"os"
 	"testing"
 
 	"github.com/urxe/urxe/rocev2/mem"
@@ -47,6 +48,38 @@ func TestSendWithInvalidateArrives(t *testing.T) {
 		tq.wantPacket(nakP(n+1, wire.NakRemoteAccess, 2), nil)
 		tq.wantEvents(EventQPAccessErr)
 	}
+}
+
+// What comes behind an invalidation, in the same burst, is checked against what is
+// left of the key, although the worker collects ops on another process's memory.
+func TestInvalidateSettlesTheBatch(t *testing.T) {
+	tq := newQP(t, nil)
+	tq.burst = true
+	key := tq.bound(tq.window(mem.MWType2), 64, 5)
+	self, err := mem.NewProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	buf := make([]byte, 8)
+	far, err := tq.keys.Register(&tq.pd, self, mem.Address(buf), 0, uint64(len(buf)), mem.LocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tq.recv(1, 0, 8)
+	op := tq.batch.Add()
+	op.Kind, op.MR, op.Frag[0] = mem.Scatter, far, seq(8)
+	if tq.batch.Immediate() {
+		t.Fatal("ops on another process's memory aren't collected")
+	}
+	tq.accepts(inv(wire.RCSendOnlyInv, 0, key), seq(8))
+	if !tq.batch.Immediate() {
+		t.Fatal("the batch isn't run before the next packet")
+	}
+	tq.batch.Run()
+	tq.gets(to(wire.RCWriteOnly, 1, key, 0, 64), seq(64))
+	tq.batch.Run()
+	tq.wantPacket(nakP(1, wire.NakRemoteAccess, 1), nil)
 }
 
 // A repetition invalidates nothing: the key may have been given anew.

@@ -257,6 +257,9 @@ func (q *QP) executeSend(p *wire.Packet, b *mem.Batch) refusal {
 	if place.Ends() {
 		op.Note.Flags |= flagReceive
 	}
+	if op.Note.Flags&flagInv != 0 {
+		b.Settle() // what comes next is checked against what is left of the key (IBA 9.4.1.1.3)
+	}
 	if !q.scatter(m.wqe.SGEs, m.got, p.Len, &p.Payload, op, b) {
 		return badReceive
 	}
