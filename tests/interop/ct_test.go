@@ -182,6 +182,9 @@ func runBatch(t *testing.T, b batch, server, client side) {
 				case old:
 					want = ct.ExpectOfRxe61(want, test)
 				}
+				if client.urxe {
+					want = ct.ExpectOfClient(want, test)
+				}
 				if got != want {
 					t.Errorf("got\n%swant\n%s", got, want)
 				}

@@ -65,6 +65,17 @@ var longSend = deviation{
 		"rxe sends 0x63 and completes with LOC_QP_OP_ERR",
 }
 
+// ofClient are where urxe is the client, and its verbs do what rdma-core's don't.
+var ofClient = map[string]deviation{
+	"atomic_write_align": {
+		client: [2]string{"atomic_write: status 9", "atomic_write: refused"},
+		why:    "an atomic must be to a multiple of 8 (IBA 9.4.5, A19): a work request that isn't is not taken",
+	},
+}
+
+// ExpectOfClient returns what a test prints when urxe is the client.
+func ExpectOfClient(golden, test string) string { return ofClient[test].apply(golden) }
+
 // ofRxe61 are where rxe of Linux 6.1 does what later ones don't.
 var ofRxe61 = map[string]deviation{
 	"ud_lost": {
