@@ -37,16 +37,16 @@ func (f *fakeCore) Modify(a *qp.Attr, mask qp.AttrMask, _ clock.Time) error {
 	return nil
 }
 
-func (f *fakeCore) Touch() uint64            { return 0 }
-func (f *fakeCore) Posted()                  {}
-func (f *fakeCore) TouchRequests() uint64    { return 0 }
-func (f *fakeCore) Query() qp.Attr           { return f.attr }
-func (f *fakeCore) SetPath(t *wire.Template) { f.path = t }
-func (f *fakeCore) FrameRoom() int           { return 256 }
-func (f *fakeCore) Deadline() clock.Time     { return clock.Time(f.when.Load()) }
-func (f *fakeCore) setDeadline(t clock.Time) { f.when.Store(int64(t)) }
-func (f *fakeCore) planned() int             { return int(f.plans.Load()) }
-func (f *fakeCore) expired() int             { return int(f.expiries.Load()) }
+func (f *fakeCore) Touch() uint64             { return 0 }
+func (f *fakeCore) Posted()                   {}
+func (f *fakeCore) TouchRequests(bool) uint64 { return 0 }
+func (f *fakeCore) Query() qp.Attr            { return f.attr }
+func (f *fakeCore) SetPath(t *wire.Template)  { f.path = t }
+func (f *fakeCore) FrameRoom() int            { return 256 }
+func (f *fakeCore) Deadline() clock.Time      { return clock.Time(f.when.Load()) }
+func (f *fakeCore) setDeadline(t clock.Time)  { f.when.Store(int64(t)) }
+func (f *fakeCore) planned() int              { return int(f.plans.Load()) }
+func (f *fakeCore) expired() int              { return int(f.expiries.Load()) }
 
 func (f *fakeCore) HoldAcks(bool)          {}
 func (f *fakeCore) Pace(clock.Time)        {}

@@ -33,7 +33,7 @@ type machine interface {
 	Release()
 	Posted()
 	Touch() uint64
-	TouchRequests() uint64
+	TouchRequests(posted bool) uint64
 }
 
 // QPInit is what a QP is created with.
@@ -79,8 +79,8 @@ type QP struct {
 
 	// The worker's, as are side, where and timer, under its token. What each packet
 	// needs comes first, and fills whole cache lines: see touch.
-	core           machine
 	next, prev     *QP // in the list of where
+	core           machine
 	sendCQ, recvCQ *cqBurst
 	template       wire.Template // of packets to the peer of a connection; also says what the peer's look like
 	ack            ackWait

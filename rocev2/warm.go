@@ -49,7 +49,7 @@ func (w *Worker) touch(n int) {
 		sum += q.core.Touch()
 	}
 	for _, q := range w.near[:n] {
-		sum += q.core.TouchRequests()
+		sum += q.core.TouchRequests(q.posted)
 	}
 	w.touched = sum
 	clear(w.near[:n]) // a destroyed QP is to be forgotten

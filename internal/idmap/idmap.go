@@ -25,7 +25,7 @@ type Map[T any] struct {
 type table[T any] struct {
 	slots []slot[T]
 	shift uint // 32 - log2(len(slots))
-	used  int  // slots with an id; at least a quarter are always free
+	used  int  // slots with an id; at least half are always free, so that most searches take one look
 }
 
 type slot[T any] struct {
@@ -121,7 +121,7 @@ func (m *Map[T]) insert(id uint32, v *T) {
 			return
 		}
 	}
-	if t == nil || t.used >= len(t.slots)/4*3 {
+	if t == nil || t.used >= len(t.slots)/2 {
 		t = m.rebuild(t)
 	}
 	t.add(id, v)

@@ -9,8 +9,15 @@ func (q *QP) Touch() uint64 {
 		uint64(s.epsn) + s.msg.got + s.msg.va + uint64(q.attr.DestQPN) + uint64(q.attr.Timeout)
 }
 
-// TouchRequests is Touch for the requests that are sent and acknowledged next.
-func (q *QP) TouchRequests() uint64 {
+// TouchRequests is Touch for the requests that are sent and acknowledged next, if
+// there are any; posted says that there are new ones.
+func (q *QP) TouchRequests(posted bool) (sum uint64) {
 	r := &q.req
-	return r.at(r.cur).first + r.at(r.acking).first
+	if posted || r.cur != r.tail {
+		sum += r.at(r.cur).first
+	}
+	if r.oldest != r.tail {
+		sum += r.at(r.acking).first
+	}
+	return sum
 }
