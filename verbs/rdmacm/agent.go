@@ -33,6 +33,7 @@ type agent struct {
 	qp      *verbs.QP
 	wake    chan struct{} // a call may have left something to send, or a nearer deadline
 	stopped chan struct{} // closed when the agent has ended
+	conns   sync.Map      // *Conn that have not ended
 
 	mu     sync.Mutex
 	m      *cm.Manager
@@ -57,11 +58,13 @@ var agents struct {
 func use(d *verbs.Device) (*agent, error) {
 	agents.Lock()
 	defer agents.Unlock()
-	if a := agents.of[d]; a != nil {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.users++
-		return a, nil
+	for a := agents.of[d]; a != nil; a = agents.of[d] {
+		if a.join() {
+			return a, nil
+		}
+		agents.Unlock()
+		<-a.stopped // QP1 is its until then
+		agents.Lock()
 	}
 	a, err := newAgent(d)
 	if err != nil {
@@ -73,6 +76,17 @@ func use(d *verbs.Device) (*agent, error) {
 	agents.of[d] = a
 	go a.run()
 	return a, nil
+}
+
+// join begins a use, unless the agent is about to end.
+func (a *agent) join() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed != nil {
+		return false
+	}
+	a.users++
+	return true
 }
 
 // leave ends a use.
@@ -215,8 +229,11 @@ func (a *agent) complete(wc *verbs.WC) error {
 		}
 		return nil
 	}
-	if wc.Status == verbs.Success {
+	switch wc.Status {
+	case verbs.Success:
 		a.receive(wc, a.mr.Bytes()[slot*slotLen:][:slotLen])
+	case verbs.WRFlushErr: // QP1 is in ERR: another receive would be flushed, too
+		return wc.Err()
 	}
 	return a.post(slot)
 }
@@ -336,31 +353,29 @@ func (a *agent) untilDeadline() time.Duration {
 	return max(0, at.Sub(clock.Now()))
 }
 
-// idle reports whether nobody needs the agent any more, and takes it away from those to come.
+// idle reports whether nobody needs the agent any more; nobody can begin to then.
 func (a *agent) idle() bool {
-	agents.Lock()
-	defer agents.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.users > 0 || a.m.Conns() > 0 || len(a.free) < sendSlots {
 		return false
 	}
 	a.closed = fmt.Errorf("rdmacm: %s: %w", a.dev.Name(), verbs.ErrClosed)
-	delete(agents.of, a.dev)
 	return true
 }
 
 // end frees everything, for a reason or none.
 func (a *agent) end(why error) {
-	agents.Lock()
-	if agents.of[a.dev] == a {
-		delete(agents.of, a.dev)
-	}
-	agents.Unlock()
 	a.mu.Lock()
 	if a.closed == nil {
 		a.closed = fmt.Errorf("rdmacm: %s: QP1: %w", a.dev.Name(), why)
 	}
 	a.mu.Unlock()
+	a.conns.Range(func(c, _ any) bool { c.(*Conn).end(a.closed); return true })
 	a.close()
+	agents.Lock()
+	defer agents.Unlock()
+	if agents.of[a.dev] == a {
+		delete(agents.of, a.dev)
+	}
 }

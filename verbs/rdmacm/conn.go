@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -43,7 +44,9 @@ type Conn struct {
 const eventRoom = 8
 
 func newConn(a *agent, o *Options) *Conn {
-	return &Conn{a: a, qp: o.QP, events: make(chan cm.Event, eventRoom), done: make(chan struct{})}
+	c := &Conn{a: a, qp: o.QP, events: make(chan cm.Event, eventRoom), done: make(chan struct{})}
+	a.conns.Store(c, nil)
+	return c
 }
 
 // QP returns the connection's QP.
@@ -96,9 +99,10 @@ func (c *Conn) Close() error {
 	c.closing.Do(func() {
 		c.a.do(func(_ *cm.Manager, now clock.Time) error { c.id.Abandon(now); return nil })
 		c.a.leave()
-		if err = c.fail(); err == nil {
-			c.end(nil)
+		if err = c.fail(); errors.Is(err, verbs.ErrClosed) {
+			err = nil // the QP was destroyed first
 		}
+		c.end(nil)
 	})
 	return err
 }
@@ -127,6 +131,7 @@ func (c *Conn) end(err error) {
 	defer c.mu.Unlock()
 	if !c.ended {
 		c.ended, c.err = true, err
+		c.a.conns.Delete(c)
 		close(c.done)
 	}
 }

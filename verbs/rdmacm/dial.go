@@ -28,11 +28,13 @@ type DialOptions struct {
 // Dial asks the program that listens at an address for a connection, and returns it when it is there: the QP is in RTS.
 // A peer whose path MTU is less is asked again with that. After an error the QP is in INIT, or in ERR when it failed late.
 func Dial(ctx context.Context, d *verbs.Device, to netip.AddrPort, o DialOptions) (*Conn, error) {
-	c, err := dial(ctx, d, to, &o)
+	asked := o
+	c, err := dial(ctx, d, to, &asked)
 	var r *RejectedError
-	for errors.As(err, &r) && r.Reason == cm.RejInvalidMTU && len(r.Info) == 1 && ib.MTU(r.Info[0]).Valid() && ib.MTU(r.Info[0]) < o.Connect.PathMTU {
+	for errors.As(err, &r) && r.Reason == cm.RejInvalidMTU && len(r.Info) == 1 && ib.MTU(r.Info[0]).Valid() && ib.MTU(r.Info[0]) < asked.Connect.PathMTU {
 		o.Connect.PathMTU = ib.MTU(r.Info[0])
-		c, err = dial(ctx, d, to, &o)
+		asked = o
+		c, err = dial(ctx, d, to, &asked)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rdmacm: %s: dial %v: %w", d.Name(), to, err)
@@ -89,12 +91,16 @@ func (c *Conn) ask(ctx context.Context, r *cm.Request, o *DialOptions, index int
 	c.private = e.Private
 	if err := o.connect(index, r.Remote, c.peer(), r.PSN); err != nil {
 		c.a.do(func(_ *cm.Manager, now clock.Time) error { return c.id.Reject(cm.RejNoQP, nil, nil, now) })
+		c.fail()
 		return err
 	}
-	if err := c.a.do(func(_ *cm.Manager, now clock.Time) error { return c.id.Ready(nil, now) }); err != nil {
-		return err
+	err = c.a.do(func(_ *cm.Manager, now clock.Time) error { return c.id.Ready(nil, now) })
+	if err == nil {
+		_, err = c.wait(ctx, cm.EventEstablished)
 	}
-	_, err = c.wait(ctx, cm.EventEstablished)
+	if err != nil {
+		c.fail()
+	}
 	return err
 }
 
@@ -108,6 +114,7 @@ func (c *Conn) giveUp() {
 	if c.id != nil {
 		c.a.do(func(_ *cm.Manager, now clock.Time) error { c.id.Abandon(now); return nil })
 	}
+	c.end(nil)
 	c.a.leave()
 }
 

@@ -24,8 +24,11 @@ func (o *Options) prepare(d *verbs.Device) error {
 		v *uint8
 		n uint8
 	}{{&c.MaxRdAtomic, 16}, {&c.MaxDestRdAtomic, 16}, {&c.MinRNRTimer, 12}, {&c.RetryCnt, 7}, {&c.RNRRetry, 7}} {
-		if *f.v == 0 {
+		switch *f.v {
+		case 0:
 			*f.v = f.n
+		case verbs.Zero:
+			*f.v = 0
 		}
 	}
 	if c.PathMTU == 0 {
@@ -61,8 +64,11 @@ func (o *Options) connect(gidIndex int, remote ib.GID, p cm.Peer, psn ib.PSN) er
 	if p.Transport == cm.UC {
 		rtr, rts = rtrMask, rtsMask
 	}
-	if c.Timeout == 0 {
+	switch c.Timeout {
+	case 0:
 		c.Timeout = p.ACKTimeout
+	case verbs.Zero:
+		c.Timeout = 0
 	}
 	err := o.QP.Modify(verbs.QPAttr{
 		State: verbs.StateRTR, PathMTU: p.PathMTU, DestQPN: p.QPN, RQPSN: psn, MaxDestRdAtomic: p.ResponderResources, MinRNRTimer: c.MinRNRTimer,

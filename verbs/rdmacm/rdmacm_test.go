@@ -406,3 +406,31 @@ func TestDeviceCloses(t *testing.T) {
 		t.Errorf("accept: %v", err)
 	}
 }
+
+// A connection ends with its device; and a new one may be asked for as soon as the last of a device was closed.
+func TestConnectionsEndWithTheirDevice(t *testing.T) {
+	a, b := newPair(t, verbs.PairOptions{})
+	for range 5 {
+		l := must(Listen(b.dev, b.addr(true, 0), ListenOptions{}))
+		accepted := serve(t, l, Options{QP: b.qp(verbs.RC)})
+		c := must(Dial(ctx(t), a.dev, l.Addr(), DialOptions{Options: Options{QP: a.qp(verbs.RC)}}))
+		for _, err := range []error{c.Close(), (<-accepted).Close(), l.Close()} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l := must(Listen(b.dev, b.addr(true, 0), ListenOptions{}))
+	accepted := serve(t, l, Options{QP: b.qp(verbs.RC)})
+	c := must(Dial(ctx(t), a.dev, l.Addr(), DialOptions{Options: Options{QP: a.qp(verbs.RC)}}))
+	<-accepted
+	a.dev.Close()
+	select {
+	case <-c.Done():
+	case <-time.After(patience):
+		t.Fatal("the device is closed, and its connection goes on")
+	}
+	if !errors.Is(c.Err(), verbs.ErrClosed) {
+		t.Errorf("it ended by %v", c.Err())
+	}
+}
