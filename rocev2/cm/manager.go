@@ -159,6 +159,9 @@ func (m *Manager) send(local, remote ib.GID, tclass uint8, msg []byte) {
 		m.Counters.Unsent++
 		return
 	}
+	if m.sent > len(m.out)/2 { // what was taken makes room, though it is never all
+		m.out, m.sent = m.out[:copy(m.out, m.out[m.sent:])], 0
+	}
 	m.out = append(m.out, Datagram{Local: local, Remote: remote, TrafficClass: tclass, MAD: [mad.Size]byte(msg)})
 }
 

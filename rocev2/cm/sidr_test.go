@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
 )
 
@@ -63,4 +64,19 @@ func TestSIDRBacklog(t *testing.T) {
 		p.await(p.a, EventSIDRReply)
 	}
 	p.empty()
+}
+
+// Datagrams that were taken leave nothing behind, though some always wait.
+func TestTakenDatagramsMakeRoom(t *testing.T) {
+	m := New(Config{})
+	var d Datagram
+	for i := range 1000 {
+		m.send(ib.GID{}, ib.GID{}, uint8(i), make([]byte, mad.Size))
+		if i > 2 && (!m.Next(&d) || d.TrafficClass != uint8(i-3)) {
+			t.Fatalf("%d: datagram %d", i, d.TrafficClass)
+		}
+	}
+	if len(m.out) > 16 {
+		t.Errorf("%d datagrams are kept, 3 of them wait", len(m.out))
+	}
 }
