@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
@@ -25,6 +26,8 @@ type MW struct {
 	dev *Device
 	pd  *PD
 	mw  *mem.MW
+
+	binds atomic.Uint32 // by QP.BindMW: the low byte is that of the last key
 }
 
 // AllocMW makes a window that is bound to nothing. Its errors wrap ErrInvalid (no such type), ErrLimit or ErrClosed.
@@ -44,6 +47,7 @@ func (p *PD) AllocMW(t MWType) (*MW, error) {
 		delete(d.mws, w)
 		return nil, d.wrap(err)
 	}
+	w.binds.Store(w.mw.Key())
 	p.mws++
 	return w, nil
 }
@@ -100,9 +104,11 @@ func (q *QP) BindMW(id uint64, flags SendFlags, a BindAttr) (rkey uint32, err er
 	if a.MW == nil || a.MW.Type() != MWType1 {
 		return 0, q.errorf("bind MW: %w: want a window of type 1; others are bound by PostSend", ErrInvalid)
 	}
-	a.Key, a.verb = uint8(a.MW.RKey())+1, true
-	_, err = q.PostSend(SendWR{ID: id, Opcode: OpBindMW, Flags: flags, Bind: &a})
-	return a.MW.WithKey(a.Key), err
+	a.Key, a.verb = uint8(a.MW.binds.Add(1)), true
+	if _, err = q.PostSend(SendWR{ID: id, Opcode: OpBindMW, Flags: flags, Bind: &a}); err != nil {
+		return 0, err
+	}
+	return a.MW.WithKey(a.Key), nil
 }
 
 // fillLocal fills in what a work request asks of this side alone.

@@ -69,7 +69,10 @@ func TestWindowOfType1(t *testing.T) {
 		a.done(t)
 		keys = append(keys, key)
 	}
-	must(b.qp.BindMW(1, Signaled, BindAttr{MW: w})) // to nothing
+	// Each has a key of its own, also before the one before is done.
+	if one, two := must(b.qp.BindMW(1, 0, BindAttr{MW: w})), must(b.qp.BindMW(1, Signaled, BindAttr{MW: w})); one == two { // to nothing
+		t.Errorf("two have the key %#x", one)
+	}
 	b.done(t)
 	must(a.qp.PostSend(SendWR{Opcode: OpWrite, InlineData: []byte("x"), RemoteAddr: mr.IOVA() + 50, RKey: keys[1]}))
 	if wc := a.wait(t, 1)[0]; wc.Status != RemAccessErr {
