@@ -193,6 +193,7 @@ func (w *Worker) sayAcks(q *QP) {
 	w.turn(s, q, clock.Now(), quantum)
 	w.dispatch()
 	w.cancelSpare()
+	w.cancelCopy()
 	if err := s.link.Flush(); err != nil {
 		w.linkFailed(s, err)
 	}

@@ -146,8 +146,8 @@ func (w *Worker) takeLoan(l *loan, now clock.Time) {
 		l.frame.Verdict = w.copies(&l.pkt, w.port.groups.find(l.pkt.DstGID()).on(w), l.side, now)
 		return
 	}
-	v := wire.DropNoQP // it was destroyed meanwhile
-	if q := w.find(l.pkt.DestQP); q != nil {
+	v := wire.DropNoQP                                        // it was destroyed meanwhile
+	if q := w.find(l.pkt.DestQP); q != nil && q.worker == w { // QP1 may have been made again, elsewhere
 		v = w.deliver(q, &l.pkt, now)
 	}
 	w.judge(&l.frame, v)

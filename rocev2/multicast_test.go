@@ -232,6 +232,31 @@ func TestMulticastVoid(t *testing.T) {
 	}
 }
 
+// A datagram that is too long for the interface is lost with its copy, and takes
+// nothing with it.
+func TestMulticastTooLong(t *testing.T) {
+	a, b := newCrossed(t, true, PairOptions{})
+	list := append(attached(t, a, 2), attached(t, b, 1)...)
+	for _, e := range list {
+		e.recv(1, 4096, 2000)
+		e.recv(2, 4096, 2000)
+	}
+	x, w := list[0], list[0].worker
+	x.blockSelf = true
+	longest := w.longest
+	w.longest = 600
+	x.sendTo(10, ahTo(t, a, theGroup), ib.QPNMulticast, 700)
+	x.sendTo(11, ahTo(t, a, theGroup), ib.QPNMulticast, 100)
+	settle(t, 1, nil, a, b)
+	w.longest = longest
+	for _, e := range list[1:] {
+		e.came(t, x.Number(), 100, 1)
+	}
+	if n := framesOut(a) + framesOut(b); n != 0 {
+		t.Errorf("%d frames did not come back", n)
+	}
+}
+
 // A packet for QP 0xffffff must be to a group, and one to a group for QP 0xffffff
 // (IBA 9.6.1).
 func TestMulticastHeaders(t *testing.T) {

@@ -304,6 +304,8 @@ func (w *Worker) dispatch() {
 		}
 		if slot.frame.Len() > w.longest && !slot.pkt.Loop {
 			slot.link.Cancel(&slot.frame)
+			slot.pkt.Void = true
+			w.endCopy(slot)
 			w.traffic.tooLong++ // lost, as in a network with such an MTU on the way
 			continue
 		}

@@ -100,7 +100,7 @@ var rnrWait = [32]time.Duration{
 // RNRTimeout returns how long a requester waits after an RNR NAK of that code.
 func RNRTimeout(code uint8) time.Duration { return rnrWait[code&31] * 10 * time.Microsecond }
 
-// handleRNR takes an RNR NAK for the packet at una. No other timer and no NAK
+// handleRNR takes an RNR NAK for the packet at top. No other timer and no NAK
 // ends the wait early.
 func (q *QP) handleRNR(code uint8, now clock.Time, b *mem.Batch) wire.Verdict {
 	r := &q.req
