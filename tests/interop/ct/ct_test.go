@@ -14,7 +14,7 @@ func TestBothEndsOverMemory(t *testing.T) {
 	for _, test := range append(Tests(), Since62()...) {
 		t.Run(test, func(t *testing.T) {
 			got := runPair(t, Config{Test: test, GIDIndex: 1, PathMTU: 1024})
-			want := Expect(read(t, test), test)
+			want := ExpectOfClient(Expect(read(t, test), test), test)
 			if got != want {
 				t.Errorf("got\n%swant\n%s", got, want)
 			}
