@@ -155,11 +155,18 @@ var fields = []string{"ip.src", "ipv6.src", "ip.dst", "ipv6.dst", "udp.srcport",
 	"infiniband.reth.dmalen", "infiniband.immdt", "infiniband.atomiceth.cmpdt", "infiniband.atomiceth.swapdt",
 	"infiniband.atomicacketh.origremdt", "infiniband.invariant.crc", "_ws.malformed", "frame.comment"}
 
-// fieldOpcode is the place of the opcode in fields.
-const fieldOpcode = 6
+// The places in fields of the opcode, and of the destination QP and the PSN after it.
+const (
+	fieldOpcode = 6
+	fieldDestQP = 7
+	fieldPSN    = 8
+)
 
 // seen is what tshark made of a packet.
-type seen struct{ from, packet, opcode, comment string }
+type seen struct {
+	from, packet, opcode, comment string
+	number                        string // the same of a packet that is sent again, though it then may ask for an acknowledgement
+}
 
 // dissect decodes a capture by tshark. It takes some payloads for protocols that
 // they are not of, and calls those malformed.
@@ -181,7 +188,9 @@ func dissect(t testing.TB, path string) (list []seen) {
 		if len(f) != len(fields) || f[fieldOpcode] == "" || strings.Contains(f[len(f)-2], "InfiniBand") {
 			t.Fatalf("%s, packet %d: tshark can't make sense of it: %s", path, len(list)+1, line)
 		}
-		list = append(list, seen{f[0] + f[1], strings.Join(f[:len(f)-1], "|"), f[fieldOpcode], f[len(f)-1]})
+		from := f[0] + f[1]
+		list = append(list, seen{from, strings.Join(f[:len(f)-1], "|"), f[fieldOpcode], f[len(f)-1],
+			strings.Join([]string{from, f[fieldDestQP], f[fieldPSN]}, "|")})
 	}
 	return list
 }

@@ -133,10 +133,10 @@ func checkComments(t *testing.T, e *nettest.End, list []seen) {
 		want := "accepted"
 		if s.from == e.V4.String() || s.from == e.V6.String() {
 			want = ""
-		} else if before[s.packet] && s.comment == "dropped: duplicate" {
+		} else if before[s.number] && s.comment == "dropped: duplicate" {
 			want = "dropped: duplicate"
 		}
-		before[s.packet] = true
+		before[s.number] = true
 		if s.comment != want {
 			t.Fatalf("packet %d at %v, %s: comment %q, want %q", i, e.V4, s.packet, s.comment, want)
 		}
