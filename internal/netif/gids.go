@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -205,13 +206,22 @@ func (i *Interface) netdev(index int) (netdev, bool) {
 	return netdev{}, false
 }
 
+// parseAttrs reads attributes. nl.ParseRouteAttr trusts that the last is padded to
+// a multiple of four bytes.
+func parseAttrs(b []byte) ([]syscall.NetlinkRouteAttr, error) {
+	if len(b)%unix.RTA_ALIGNTO != 0 {
+		return nil, fmt.Errorf("netlink: %d bytes of attributes: want a multiple of %d", len(b), unix.RTA_ALIGNTO)
+	}
+	return nl.ParseRouteAttr(b)
+}
+
 // parseAddr reads a struct ifaddrmsg with its attributes. The index is 0 if it
 // is damaged.
 func parseAddr(m []byte) (a address, index int) {
 	if len(m) < unix.SizeofIfAddrmsg {
 		return a, 0
 	}
-	attrs, err := nl.ParseRouteAttr(m[unix.SizeofIfAddrmsg:])
+	attrs, err := parseAttrs(m[unix.SizeofIfAddrmsg:])
 	if err != nil {
 		return a, 0
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -115,7 +114,7 @@ func (i *Interface) isAbove(m []byte) bool {
 	if len(m) < unix.SizeofIfInfomsg {
 		return false
 	}
-	attrs, err := nl.ParseRouteAttr(m[unix.SizeofIfInfomsg:])
+	attrs, err := parseAttrs(m[unix.SizeofIfInfomsg:])
 	if err != nil {
 		return false
 	}
