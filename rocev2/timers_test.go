@@ -1,30 +1,17 @@
 package rocev2
 
 import (
-	"flag"
-	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/rocev2/qp"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 takes a new one")
-
-func newRand(t testing.TB) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed=%d", seed)
-	return rand.New(rand.NewPCG(seed, 2))
-}
 
 // The heap against a plain list: due gives every QP that is due, and no other;
 // next is the earliest deadline.
 func TestTimersAgainstAList(t *testing.T) {
-	r := newRand(t)
+	r := seeded.Rand(t)
 	var h timers
 	cores := make([]*fakeCore, 50)
 	qps := make([]*QP, len(cores))

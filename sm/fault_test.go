@@ -11,6 +11,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/fabric"
 	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/sm/subnet"
 	"github.com/urxe/urxe/sm/topo"
 )
@@ -19,7 +20,7 @@ import (
 func TestLoss(t *testing.T) {
 	for _, net := range []string{"ft32", "kfat8", "torus4x4"} {
 		f := load(t, net)
-		f.Seed(seed(t))
+		f.Seed(seeded.Seed(t))
 		var sw *fabric.Node
 		for _, n := range f.Nodes() {
 			if n.Type() == mad.NodeSwitch {
@@ -42,7 +43,7 @@ func TestLoss(t *testing.T) {
 // TestLossEverywhere: a fifth of all MADs, each way.
 func TestLossEverywhere(t *testing.T) {
 	f := load(t, "kfat8")
-	f.Seed(seed(t))
+	f.Seed(seeded.Seed(t))
 	f.SetLosses(fabric.Loss{Requests: 0.1, Answers: 0.1})
 	b := newBed(t, f, "h0", Config{})
 	b.m.Start(b.now)
@@ -234,7 +235,7 @@ func TestChurn(t *testing.T) {
 	if *long {
 		rounds = 1000
 	}
-	s := seed(t)
+	s := seeded.Seed(t)
 	for i, net := range []string{"kfat8", "torus4x4", "torus4x4x4", "random20", "ring8"} {
 		t.Run(net, func(t *testing.T) { churn(t, net, rand.New(rand.NewPCG(s, uint64(i))), rounds) })
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/urxe/urxe/ib/fabric"
 	"github.com/urxe/urxe/ib/mad"
 	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/internal/seeded"
 )
 
 // keyed fails the test unless all end ports have an M_Key and its protection.
@@ -47,7 +48,7 @@ func TestMKey(t *testing.T) {
 		b.keyed(0xfeed, protect, 60)
 		again := b.m.cfg
 		again.MKey, again.MKeyLease = 0xbeef, 0
-		f.Seed(seed(t))
+		f.Seed(seeded.Seed(t))
 		f.SetLosses(fabric.Loss{Attr: mad.AttrPortInfo, Answers: 0.2}) // then the port has the new key, and we don't know
 		b.m.Reconfigure(again, b.now)
 		b.sweep()

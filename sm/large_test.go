@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/ib/fabric"
+	"github.com/urxe/urxe/internal/seeded"
 )
 
 // TestLarge brings up 11,664 hosts and 1,620 switches, 58,320 switch ports, in
@@ -59,7 +60,7 @@ func TestLargeWithLoss(t *testing.T) {
 	if err := f.BuildFatTree(24); err != nil {
 		t.Fatal(err)
 	}
-	f.Seed(seed(t))
+	f.Seed(seeded.Seed(t))
 	f.SetLosses(fabric.Loss{Requests: 0.1, Answers: 0.1})
 	b := newBed(t, f, "h0", Config{})
 	start, began := time.Now(), b.now

@@ -17,19 +17,7 @@ import (
 	"github.com/urxe/urxe/sm/topo"
 )
 
-var (
-	seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0 takes one from the clock")
-	long     = flag.Bool("long", false, "also run what takes minutes")
-)
-
-func seed(t *testing.T) uint64 {
-	s := *seedFlag
-	if s == 0 {
-		s = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed %d", s)
-	return s
-}
+var long = flag.Bool("long", false, "also run what takes minutes")
 
 func load(t testing.TB, name string) *fabric.Fabric {
 	t.Helper()

@@ -2,21 +2,17 @@ package verbs
 
 import (
 	"bytes"
-	"flag"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/seeded"
 )
-
-var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of random tests")
 
 // Lists of up to 32 elements, many of no bytes, of messages around the edges of
 // packets and frames, by queues of one slot: the bytes arrive, and none beside them.
 func TestOddLists(t *testing.T) {
-	t.Logf("seed %d", *seed)
-	r := rand.New(rand.NewPCG(*seed, 1))
+	r := seeded.Rand(t)
 	for _, mtu := range []ib.MTU{ib.MTU256, ib.MTU1024, ib.MTU4096} {
 		caps := Caps{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 32, MaxRecvSGE: 32}
 		a, b := newPair(t, 1<<16, caps, ConnectOptions{PathMTU: mtu})

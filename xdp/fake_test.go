@@ -1,26 +1,10 @@
 package xdp
 
 import (
-	"flag"
-	"math/rand/v2"
 	"sync/atomic"
-	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-var seedFlag = flag.Int64("seed", 0, "seed of the random tests; 0 takes the time")
-
-// seeded returns a random source and prints its seed.
-func seeded(t testing.TB) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = time.Now().UnixNano()
-	}
-	t.Logf("-seed %d", seed)
-	return rand.New(rand.NewPCG(uint64(seed), 0))
-}
 
 // fakeRing is the memory of a ring, and the kernel's end of it.
 type fakeRing[T any] struct {

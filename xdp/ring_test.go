@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+
+	"github.com/urxe/urxe/internal/seeded"
 )
 
 // Every ring size, from indices around the wrap at 2^32, random batches: entries
 // come out once and in order, and room and avail never promise too much.
 func TestRingsAroundTheWrap(t *testing.T) {
-	rng := seeded(t)
+	rng := seeded.Rand(t)
 	for size := 1; size <= 4096; size *= 2 {
 		for _, index := range []uint32{0, 1<<31 - 2, 1<<32 - 1, -uint32(size), -uint32(size) - 1} {
 			t.Run(fmt.Sprintf("%d/%#x", size, index), func(t *testing.T) {

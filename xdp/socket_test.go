@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/internal/seeded"
 )
 
 // pattern is n bytes that depend on a serial number.
@@ -36,7 +38,7 @@ var sizes = []int{1, 14, 60, 1500, 3839, 3840, 3841, 3843, 4095, 4096, 4097, 419
 // Random interleavings of everything that the owner and the kernel do: packets
 // come out whole, in order and unchanged, and no frame is ever in two places.
 func TestRandomInterleavings(t *testing.T) {
-	rng := seeded(t)
+	rng := seeded.Rand(t)
 	for round := range 27 {
 		s, k := newFake(64<<(round%3), 64<<(round/3%3), -uint32(rng.IntN(200)))
 		var sent, delivered, received, transmitted uint32

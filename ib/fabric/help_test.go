@@ -2,11 +2,8 @@ package fabric
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
@@ -213,16 +210,4 @@ func load(t testing.TB, file string) *Fabric {
 		t.Fatal(err)
 	}
 	return f
-}
-
-var seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0 chooses one")
-
-// random returns a source of chances, and says how to get it again.
-func random(t testing.TB) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed=%d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
 }

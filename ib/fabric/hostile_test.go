@@ -5,6 +5,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/internal/seeded"
 )
 
 // Whatever is sent, by whatever address, the fabric stands, and its links agree
@@ -65,7 +66,7 @@ func TestChurn(t *testing.T) {
 	f := load(t, "ft32.net")
 	a := attach(t, f, "h3", 1)
 	bringUp(a)
-	r := random(t)
+	r := seeded.Rand(t)
 	f.Seed(r.Uint64())
 	nodes := f.Nodes()
 	for range 1000 {
@@ -178,7 +179,7 @@ Rt 1 "r"
 // Half-right MADs by the ten thousand: known classes, methods and attributes
 // with modifiers, paths and data of chance.
 func TestHalfRightMADs(t *testing.T) {
-	r := random(t)
+	r := seeded.Rand(t)
 	f := New(Defaults{OptSLtoVL: true, SpeedExt: 7})
 	if err := f.BuildTorus(2, 3, 3); err != nil {
 		t.Fatal(err)

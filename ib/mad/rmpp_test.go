@@ -2,6 +2,7 @@ package mad
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/internal/seeded"
 )
 
 // head is a GetTableResp of subnet administration to LID lid.
@@ -212,10 +214,7 @@ func (l *lossy) earliest(deadline clock.Time) (flight, bool) {
 // Messages of both directions arrive whole and once, or are reported to have
 // failed, whatever gets lost, comes twice or late; with nothing lost, none fails.
 func TestRMPPSimulation(t *testing.T) {
-	base := uint64(1)
-	if *seedFlag != 0 {
-		base = *seedFlag
-	}
+	base := cmp.Or(seeded.Given(), 1)
 	seeds := uint64(300)
 	if testing.Short() {
 		seeds = 60

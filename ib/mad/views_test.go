@@ -3,28 +3,15 @@ package mad
 import (
 	"bufio"
 	"encoding/hex"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/seeded"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0 chooses one")
-
-// random returns a source of chances, and says how to get it again.
-func random(t testing.TB) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed=%d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
-}
 
 func noise(r *rand.Rand, n int) []byte {
 	b := make([]byte, n)
@@ -94,7 +81,7 @@ func TestLayoutsAgreeWithLibibmad(t *testing.T) {
 // Each field: what is set is read, by accessor and by layout, and no other bit
 // changes.
 func TestFieldsRoundTrip(t *testing.T) {
-	r := random(t)
+	r := seeded.Rand(t)
 	for _, v := range Views {
 		l := v.Layout()
 		for range 20 {
@@ -234,7 +221,7 @@ func TestComponentNumbers(t *testing.T) {
 }
 
 func TestMatches(t *testing.T) {
-	r := random(t)
+	r := seeded.Rand(t)
 	for _, v := range Views {
 		l := v.Layout()
 		record := noise(r, l.Size)

@@ -1,22 +1,20 @@
 package cc
 
 import (
-	"flag"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/internal/seeded"
 )
-
-var seed = flag.Uint64("seed", 0, "seed of the marking; 0: several")
 
 // Two senders into one port of 10 Gb/s, the second later than the first: each
 // gets its half, the queue stays bounded, and nothing is lost.
 func TestTwoSendersShareAPort(t *testing.T) {
 	seeds := []uint64{1, 2, 3}
-	if *seed != 0 {
-		seeds = []uint64{*seed}
+	if s := seeded.Given(); s != 0 {
+		seeds = []uint64{s}
 	}
 	for name, params := range map[string]Params{"paper": {}, "mlx5": MLX5} {
 		for _, s := range seeds {

@@ -1,8 +1,6 @@
 package cm
 
 import (
-	"flag"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -11,18 +9,6 @@ import (
 	"github.com/urxe/urxe/ib/mad"
 	"github.com/urxe/urxe/internal/clock"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0 chooses one")
-
-// random returns a source of chances, and says how to get it again.
-func random(t testing.TB) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed=%d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
-}
 
 var (
 	gidA = ib.GID{10: 0xff, 11: 0xff, 12: 10, 15: 1}

@@ -9,6 +9,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
 	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/tests/conform"
 )
 
@@ -230,7 +231,7 @@ func (w *lossy) agree(seed uint64) {
 // they have, and nothing is left.
 func TestLossy(t *testing.T) {
 	conform.Row(t, "5.11/29", "5.10/handshake", "5.10/disconnect")
-	first := *seedFlag
+	first := seeded.Given()
 	established := 0
 	for seed := first; seed < first+uint64(*seedsFlag); seed++ {
 		w := newLossy(t, seed)

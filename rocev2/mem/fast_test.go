@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/urxe/urxe/internal/seeded"
 )
 
 func fastMR(t *testing.T, tab *Table, pd *PD, maxPages int) *FastMR {
@@ -17,7 +19,7 @@ func fastMR(t *testing.T, tab *Table, pd *PD, maxPages int) *FastMR {
 
 // Ops on pages that lie anywhere do what they do on bytes in one piece.
 func TestPagesAgainstBytes(t *testing.T) {
-	r := rng(t)
+	r := seeded.Rand(t)
 	for range 50 {
 		var tab Table
 		pd, qp := new(PD), new(recorder)

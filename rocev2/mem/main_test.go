@@ -2,14 +2,9 @@ package mem
 
 import (
 	"flag"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"testing"
-	"time"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0: a new one")
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
@@ -18,20 +13,6 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	os.Exit(m.Run())
-}
-
-// rng returns a source of random numbers, whose seed is told if t fails.
-func rng(t *testing.T) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			fmt.Printf("%s: to repeat: go test -run '^%s$' -seed %d\n", t.Name(), t.Name(), seed)
-		}
-	})
-	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // recorder is an owner that notes what it is told.

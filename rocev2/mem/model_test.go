@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/internal/seeded"
 )
 
 // The model of a batch: its ops one after the other, on plain memory whose
@@ -235,7 +237,7 @@ func (m *modelRun) compare(i int, want, got *Op) {
 }
 
 func TestBatchAgainstModel(t *testing.T) {
-	r := rng(t)
+	r := seeded.Rand(t)
 	random := rand.NewChaCha8([32]byte{byte(r.Uint32())})
 	spaces := newModelSpaces(t)
 	batches := map[bool]*Batch{true: NewBatch(64), false: NewBatch(64)}

@@ -1,27 +1,11 @@
 package qp
 
 import (
-	"flag"
 	"math/rand/v2"
 	"testing"
-	"time"
+
+	"github.com/urxe/urxe/internal/seeded"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0: a new one")
-
-// random returns a source of random numbers, whose seed is told if t fails.
-func random(t *testing.T) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("again with -run '^%s$' -seed %d -v", t.Name(), seed)
-		}
-	})
-	return rand.New(rand.NewPCG(seed, 0))
-}
 
 // rounds is how many scripts a random test runs.
 func rounds(n int) int {
@@ -34,7 +18,7 @@ func rounds(n int) int {
 // TestRandomScripts runs scripts of FuzzQP whose steps make sense more often
 // than not: these go deeper than bytes that a fuzzer finds in seconds.
 func TestRandomScripts(t *testing.T) {
-	r := random(t)
+	r := seeded.Rand(t)
 	for range rounds(3000) {
 		z := newFuzzed(t, politeScript(r))
 		z.cfg.Trace = nil
@@ -48,7 +32,7 @@ func TestRandomScripts(t *testing.T) {
 
 // TestRandomPairs runs scripts of FuzzPair, of which any bytes are one.
 func TestRandomPairs(t *testing.T) {
-	r := random(t)
+	r := seeded.Rand(t)
 	for range rounds(2000) {
 		b := make([]byte, 20+r.IntN(600))
 		for i := range b {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
 )
@@ -35,7 +36,7 @@ func FuzzRequest(f *testing.F) {
 
 // TestRandomRequests posts work requests as FuzzRequest does.
 func TestRandomRequests(t *testing.T) {
-	r := random(t)
+	r := seeded.Rand(t)
 	seen := map[WCStatus]int{}
 	for range rounds(20000) {
 		b := make([]byte, 40)

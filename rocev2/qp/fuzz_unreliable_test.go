@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
 )
@@ -28,7 +29,7 @@ func FuzzUnreliable(f *testing.F) {
 
 // TestRandomUnreliable plays scripts of FuzzUnreliable, of which any bytes are one.
 func TestRandomUnreliable(t *testing.T) {
-	r := random(t)
+	r := seeded.Rand(t)
 	for range rounds(3000) {
 		newLossy(t, randomScript(r)).play()
 	}

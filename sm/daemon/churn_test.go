@@ -16,6 +16,7 @@ import (
 	"github.com/urxe/urxe/ib/ibsim"
 	"github.com/urxe/urxe/ib/ibsim/ibsimtest"
 	"github.com/urxe/urxe/ib/mad"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/sm"
 	"github.com/urxe/urxe/sm/check"
 	"github.com/urxe/urxe/sm/subnet"
@@ -263,11 +264,7 @@ func (c *churn) do(verb, target string) string {
 // its report names what is cut off, and the tables that the switches hold
 // reach everything without a credit loop.
 func TestChurn(t *testing.T) {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed %d", seed)
+	seed := seeded.Seed(t)
 	for i, c := range []struct {
 		net    string
 		rounds int

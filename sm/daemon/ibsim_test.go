@@ -17,10 +17,7 @@ import (
 	"github.com/urxe/urxe/sm/conf"
 )
 
-var (
-	seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0 takes one from the clock")
-	long     = flag.Bool("long", false, "also run what takes minutes")
-)
+var long = flag.Bool("long", false, "also run what takes minutes")
 
 // options are those for a manager at host h0 of a simulator, with files in a
 // directory of the test.

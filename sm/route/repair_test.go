@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/sm/topo"
 	"github.com/urxe/urxe/sm/topo/topotest"
 )
@@ -113,7 +114,7 @@ func changedRows(a, b *Tables) (n int) {
 // each repair must hold and agree with a check from scratch. Once all is there
 // again and it was repairs alone, the old tables are, too.
 func TestRepair(t *testing.T) {
-	s := seed(t)
+	s := seeded.Seed(t)
 	for i, c := range []struct {
 		name, engine string
 		lanes        int

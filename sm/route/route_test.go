@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,23 +12,12 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/sm/topo"
 	"github.com/urxe/urxe/sm/topo/topotest"
 )
 
-var (
-	seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0 takes one from the clock")
-	long     = flag.Bool("long", false, "also route the fabrics that take more than a few seconds")
-)
-
-func seed(t *testing.T) uint64 {
-	s := *seedFlag
-	if s == 0 {
-		s = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed %d", s)
-	return s
-}
+var long = flag.Bool("long", false, "also route the fabrics that take more than a few seconds")
 
 func netfile(t testing.TB, name string) *topotest.Net {
 	t.Helper()
@@ -198,7 +186,7 @@ func TestLoopsAreRefused(t *testing.T) {
 // TestDamage takes links off one after another: as long as the switches are
 // connected, every host stays reachable and nothing can deadlock.
 func TestDamage(t *testing.T) {
-	r := rand.New(rand.NewPCG(seed(t), 1))
+	r := seeded.Rand(t)
 	for _, net := range []string{"kfat8", "torus4x4", "random20", "ft32"} {
 		n := netfile(t, net)
 		for range 15 {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
 )
@@ -12,7 +13,7 @@ import (
 // Frames of all kinds, good ones too, on any queue of a port of three: each has
 // one verdict, wherever its QP lives, and every frame goes back to its queue.
 func TestVerdictsAddUp(t *testing.T) {
-	rnd := random(t)
+	rnd := seeded.Rand(t)
 	r := newRig(t, ib.MTU256, newLink(t), newLink(t))
 	const rounds = 300
 	total := uint64(0)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
 )
@@ -20,7 +21,7 @@ func frames(n int) int {
 
 // Bytes without sense are dropped without a trace.
 func TestRandomFrames(t *testing.T) {
-	rnd := random(t)
+	rnd := seeded.Rand(t)
 	r := newRig(t, ib.MTU256)
 	r.play(qp.RTS, reading)
 	good := r.victim.sends(0).bytes()
@@ -41,7 +42,7 @@ func TestRandomFrames(t *testing.T) {
 // Packets whose ICRC is right, and little else: nothing outside of the region
 // that the peer may write changes, and nothing completes twice.
 func TestRandomPackets(t *testing.T) {
-	rnd := random(t)
+	rnd := seeded.Rand(t)
 	r := newRig(t, ib.MTU256)
 	lives := 0
 	var p *posts

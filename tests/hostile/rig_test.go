@@ -2,8 +2,6 @@ package hostile
 
 import (
 	"bytes"
-	"flag"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -16,18 +14,6 @@ import (
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0: a new one")
-
-// random returns a source of random numbers, whose seed is told.
-func random(t *testing.T) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d: again with -run '^%s$' -seed %d", seed, t.Name(), seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
 
 // rig is a port under attack: the victim QP, and a bystander that must not
 // notice anything.

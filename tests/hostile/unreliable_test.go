@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
 	"github.com/urxe/urxe/tests/conform"
@@ -162,7 +163,7 @@ func TestGapsOfUC(t *testing.T) {
 func TestRandomUnreliable(t *testing.T) {
 	for _, typ := range []qp.Type{qp.UC, qp.UD} {
 		t.Run(typ.String(), func(t *testing.T) {
-			rnd := random(t)
+			rnd := seeded.Rand(t)
 			r := newRigOf(t, typ, ib.MTU256)
 			var done map[uint64]bool
 			for i := range frames(30_000) {

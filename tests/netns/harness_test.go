@@ -2,9 +2,9 @@ package netns
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -15,10 +15,12 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/verbs"
 )
 
-var seed = flag.Uint64("seed", 1, "of what the tests make by chance")
+// seed is that of what the tests make by chance.
+func seed() uint64 { return cmp.Or(seeded.Given(), 1) }
 
 // TestMain runs this binary as the child of the tests that end one, too.
 func TestMain(m *testing.M) {
@@ -230,7 +232,7 @@ func (s *side) write(t testing.TB, to *side, id uint64, at, n int) {
 
 // fill makes bytes of a seed.
 func fill(b []byte, n uint64) {
-	r := rand.NewChaCha8([32]byte{byte(*seed), byte(*seed >> 8), byte(n), byte(n >> 8), byte(n >> 16)})
+	r := rand.NewChaCha8([32]byte{byte(seed()), byte(seed() >> 8), byte(n), byte(n >> 8), byte(n >> 16)})
 	_, _ = r.Read(b)
 }
 

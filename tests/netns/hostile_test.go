@@ -28,7 +28,7 @@ type blaster struct {
 
 func newBlaster(t *testing.T, p *nettest.Pair, i int) *blaster {
 	t.Helper()
-	b := &blaster{r: rand.New(rand.NewPCG(*seed, 4791)), to: p.Ends[i]}
+	b := &blaster{r: rand.New(rand.NewPCG(seed(), 4791)), to: p.Ends[i]}
 	err := p.Bridge.Do(func() (err error) {
 		if b.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err

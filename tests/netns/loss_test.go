@@ -32,7 +32,7 @@ func newSieve(t testing.TB, ns *nettest.NS, ifname string, percent uint64) *siev
 	s := &sieve{}
 	var err error
 	s.state, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 32, MaxEntries: 1,
-		Contents: []ebpf.MapKV{{Key: uint32(0), Value: sieveState{Random: *seed, Threshold: percent << 24 / 100}}}})
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: sieveState{Random: seed(), Threshold: percent << 24 / 100}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,13 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,10 +27,7 @@ const (
 	filler  = 0xaa // what the child's pages hold at first
 )
 
-var (
-	page     = os.Getpagesize()
-	seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0: a new one")
-)
+var page = os.Getpagesize()
 
 func TestMain(m *testing.M) {
 	if os.Getenv(roleEnv) != "" {
@@ -41,16 +36,6 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	os.Exit(m.Run())
-}
-
-// random returns a source of random numbers, whose seed is told.
-func random(t *testing.T) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d: again with -run '^%s$' -seed %d", seed, t.Name(), seed)
-	return rand.New(rand.NewPCG(seed, 0))
 }
 
 func beChild() {

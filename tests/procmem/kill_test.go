@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/urxe/urxe/internal/seeded"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
 )
@@ -70,7 +71,7 @@ func TestKilledRequester(t *testing.T) {
 // Pages go at any time, while a long message pours in: what the NAK
 // acknowledges has landed, and nothing behind the packet that it names.
 func TestUnmappedAtAnyTime(t *testing.T) {
-	rnd := random(t)
+	rnd := seeded.Rand(t)
 	torn := 0
 	for range 30 {
 		c := startChild(t)
