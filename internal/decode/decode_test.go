@@ -13,11 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urxe/urxe/internal/capture"
+	"github.com/urxe/urxe/internal/capture/capturetest"
 )
 
 const golden = "../../tests/golden/"
@@ -48,29 +48,8 @@ func changed(frame []byte, at int, to byte) []byte {
 	return b
 }
 
-func captureOf(t *testing.T, frames ...[]byte) *bytes.Buffer {
-	t.Helper()
-	var b bytes.Buffer
-	w, err := capture.NewWriter(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := w.AddInterface("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, f := range frames {
-		at := time.Unix(1790000000, int64(i)*1500)
-		if err := w.Write(id, at, capture.Direction(i%3), [2][]byte{f}, strings.Repeat("why", i%2)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.Flush()
-	return &b
-}
-
 func TestLines(t *testing.T) {
-	in := captureOf(t, sendOnly, arp, changed(sendOnly, 54, 'A'), changed(sendOnly, 42, 0xff), changed(sendOnly, 43, 0x51), flushStd)
+	in := capturetest.Of(t, sendOnly, arp, changed(sendOnly, 54, 'A'), changed(sendOnly, 42, 0xff), changed(sendOnly, 43, 0x51), flushStd)
 	var out bytes.Buffer
 	err := File(&out, "-", in, Options{})
 	if !errors.Is(err, ErrBadICRC) {
@@ -89,7 +68,7 @@ func TestLines(t *testing.T) {
 }
 
 func TestAbsoluteTime(t *testing.T) {
-	r, err := capture.NewReader(captureOf(t, sendOnly))
+	r, err := capture.NewReader(capturetest.Of(t, sendOnly))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +132,7 @@ func TestFieldsPrinted(t *testing.T) {
 
 // TestDamaged keeps all lines before the damage, and the news of a wrong ICRC.
 func TestDamaged(t *testing.T) {
-	b := captureOf(t, changed(sendOnly, 54, 'A'), sendOnly, sendOnly).Bytes()
+	b := capturetest.Of(t, changed(sendOnly, 54, 'A'), sendOnly, sendOnly).Bytes()
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	os.WriteFile(path, b[:len(b)-5], 0o600)
 	var out bytes.Buffer
@@ -210,7 +189,7 @@ func TestOutputFails(t *testing.T) {
 		frames = append(frames, sendOnly)
 	}
 	for _, n := range []int{1, len(frames)} {
-		if err := File(full{}, "-", captureOf(t, frames[:n]...), Options{}); !errors.Is(err, errFull) {
+		if err := File(full{}, "-", capturetest.Of(t, frames[:n]...), Options{}); !errors.Is(err, errFull) {
 			t.Errorf("%d packets: error %v", n, err)
 		}
 	}
@@ -221,7 +200,7 @@ func TestLive(t *testing.T) {
 	from, to := io.Pipe()
 	lines, done := make(chan string, 10), make(chan error)
 	go func() { done <- File(writer(lines), "-", from, Options{}) }()
-	b := captureOf(t, sendOnly).Bytes()
+	b := capturetest.Of(t, sendOnly).Bytes()
 	to.Write(b)
 	if got := <-lines; !strings.HasSuffix(got, "icrc ok\n") {
 		t.Errorf("line %q", got)

@@ -12,11 +12,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
-	"github.com/urxe/urxe/internal/capture"
+	"github.com/urxe/urxe/internal/capture/capturetest"
 	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/rocev2/cm"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -218,7 +217,9 @@ func TestCMByTshark(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "cm.pcapng")
-	write(t, file, packets)
+	if err := os.WriteFile(file, capturetest.Of(t, packets...).Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	seen, _ := agree(t, file, packets)
 	for kind, n := range seen {
 		if n != 20 {
@@ -235,29 +236,4 @@ func datagram(m mad.MAD) []byte {
 	var t wire.Template
 	t.Set(&flow)
 	return emit(&flow, &p, t.FrameLen(wire.UDSendOnly, mad.Size))
-}
-
-func write(t *testing.T, file string, packets [][]byte) {
-	t.Helper()
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	w, err := capture.NewWriter(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i, err := w.AddInterface("cm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range packets {
-		if err := w.Write(i, time.Unix(1, 0), capture.Out, [2][]byte{p}, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
 }
