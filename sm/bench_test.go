@@ -3,19 +3,12 @@ package sm
 import (
 	"testing"
 	"time"
-
-	"github.com/urxe/urxe/ib/fabric"
 )
 
 // BenchmarkLinkLoss is the work of a lost link at 3,456 hosts, and of its return.
 func BenchmarkLinkLoss(b *testing.B) {
-	f := fabric.New(fabric.Defaults{})
-	if err := f.BuildFatTree(24); err != nil {
-		b.Fatal(err)
-	}
-	bed := newBed(b, f, "h0", Config{})
-	bed.m.Start(bed.now)
-	bed.sweep()
+	f := fatTree(b, 24)
+	bed := swept(b, f, "h0", Config{})
 	agg := f.Node("agg0_0")
 	for b.Loop() {
 		if err := agg.Unlink(13); err != nil {
@@ -39,10 +32,7 @@ func BenchmarkLinkLoss(b *testing.B) {
 func BenchmarkSweep(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
-		f := fabric.New(fabric.Defaults{})
-		if err := f.BuildFatTree(24); err != nil {
-			b.Fatal(err)
-		}
+		f := fatTree(b, 24)
 		bed := newBed(b, f, "h0", Config{})
 		b.StartTimer()
 		bed.m.Start(bed.now)

@@ -26,9 +26,7 @@ func TestChainBeyondDirectedRoutes(t *testing.T) {
 		}
 		last = n
 	}
-	b := newBed(t, f, "s0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "s0", Config{})
 	if len(b.snap.Fabric.Nodes) != 64 || len(b.snap.Missing) == 0 || b.said("SUBNET UP") {
 		t.Errorf("%d nodes, missing: %q", len(b.snap.Fabric.Nodes), b.snap.Missing)
 	}
@@ -53,9 +51,7 @@ func TestReconfigureInMidSweep(t *testing.T) {
 // TestTrapsOfStrangers: who forges traps of LIDs that nobody has cannot keep the
 // manager sweeping.
 func TestTrapsOfStrangers(t *testing.T) {
-	b := newBed(t, load(t, "ring8"), "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, load(t, "ring8"), "h0", Config{})
 	before := b.m.sweeps
 	for i := range 1000 {
 		var p mad.Packet

@@ -45,9 +45,7 @@ func TestLossEverywhere(t *testing.T) {
 	f := load(t, "kfat8")
 	f.Seed(seeded.Seed(t))
 	f.SetLosses(fabric.Loss{Requests: 0.1, Answers: 0.1})
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	b.run(2 * time.Minute) // what was given up is tried again
 	f.SetLosses()
 	b.run(time.Minute)
@@ -60,9 +58,7 @@ func TestNeverUpWhileMissing(t *testing.T) {
 	f := load(t, "ft32")
 	deaf := f.Node("h9")
 	f.SetLosses(fabric.Loss{Node: deaf, Requests: 1})
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	if len(b.snap.Missing) != 1 || !strings.Contains(b.snap.Missing[0], `behind "leaf1"`) {
 		t.Fatalf("missing %q: want the port that h9 is behind", b.snap.Missing)
 	}
@@ -90,9 +86,7 @@ func (b *bed) said(text string) bool {
 // TestLinkLoss: one link of a tree lost, and back. Only what changes is sent.
 func TestLinkLoss(t *testing.T) {
 	f := load(t, "kfat8")
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	all := b.m.lftBlocks
 	agg := f.Node("agg0_0")
 	sent := b.m.Progress().Sent
@@ -120,9 +114,7 @@ func TestLinkLoss(t *testing.T) {
 // TestHostLoss: a host that leaves and returns keeps its LID and changes no table.
 func TestHostLoss(t *testing.T) {
 	f := load(t, "kfat8")
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	h := f.Node("h77")
 	lid := h.Info(1).LID()
 	blocks := f.Stats().Sets[mad.AttrLinearFT]
@@ -149,9 +141,7 @@ func TestHostLoss(t *testing.T) {
 // TestSwitchReset: a switch that comes back without its settings gets all again.
 func TestSwitchReset(t *testing.T) {
 	f := load(t, "kfat8")
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	for _, name := range []string{"core3", "agg2_1", "edge7_3"} {
 		n := f.Node(name)
 		n.Fail()
@@ -168,13 +158,8 @@ func TestSwitchReset(t *testing.T) {
 // TestSwitchBack: a core switch of 3,456 hosts that was away gets its tables, the
 // switches beside it the blocks that change, and no other switch gets any.
 func TestSwitchBack(t *testing.T) {
-	f := fabric.New(fabric.Defaults{})
-	if err := f.BuildFatTree(24); err != nil {
-		t.Fatal(err)
-	}
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	f := fatTree(t, 24)
+	b := swept(t, f, "h0", Config{})
 	first, blocks := b.tables(), b.m.lftBlocks
 	core := f.Node("core7")
 	beside := map[ib.GUID]bool{}
@@ -243,9 +228,7 @@ func TestChurn(t *testing.T) {
 
 func churn(t *testing.T, net string, r *rand.Rand, rounds int) {
 	f := load(t, net)
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	var broken []func() string
 	kinds := map[string]int{}
 	for range rounds {

@@ -30,9 +30,7 @@ func TestMKey(t *testing.T) {
 	for protect := range uint8(4) {
 		f := load(t, "kfat8")
 		cfg := Config{MKey: 0xfeed, MKeyProtect: protect, MKeyLease: 60}
-		b := newBed(t, f, "h0", cfg)
-		b.m.Start(b.now)
-		b.sweep()
+		b := swept(t, f, "h0", cfg)
 		if len(b.snap.Missing) > 0 {
 			t.Fatalf("protection %d: missing %v", protect, b.snap.Missing)
 		}
@@ -93,9 +91,7 @@ func TestForeignMKey(t *testing.T) {
 // TestBadMKeyTrap: who tries it with a wrong key is told of.
 func TestBadMKeyTrap(t *testing.T) {
 	f := load(t, "ft32")
-	b := newBed(t, f, "h0", Config{MKey: 7, MKeyProtect: 2})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{MKey: 7, MKeyProtect: 2})
 	p := mad.Packet{Addr: mad.Direct}
 	if err := p.MAD().InitSMP(mad.MethodSet, mad.AttrPortInfo, 1, b.m.nodes[f.Node("h9").GUID()].path); err != nil {
 		t.Fatal(err)
@@ -121,9 +117,7 @@ func TestPartEnforce(t *testing.T) {
 			}
 			return []ib.PKey{0xffff, 0x8020, 0x0030}
 		}
-		b := newBed(t, f, "h0", Config{PKeys: table, Enforce: how})
-		b.m.Start(b.now)
-		b.sweep()
+		b := swept(t, f, "h0", Config{PKeys: table, Enforce: how})
 		b.up()
 		b.enforced(table, how)
 		sets := f.Stats().Sets
@@ -194,9 +188,7 @@ func TestPartEnforceNeedsRoom(t *testing.T) {
 		}
 		return many[:1]
 	}
-	b := newBed(t, f, "h0", Config{PKeys: table, Enforce: EnforceBoth})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{PKeys: table, Enforce: EnforceBoth})
 	b.up()
 	sw, num := f.Node("h9").Peer(1)
 	if i := sw.Info(num); i.PartitionEnforcementInbound() || i.PartitionEnforcementOutbound() {

@@ -15,10 +15,7 @@ func TestLarge(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute: run with -long")
 	}
-	f := fabric.New(fabric.Defaults{})
-	if err := f.BuildFatTree(36); err != nil {
-		t.Fatal(err)
-	}
+	f := fatTree(t, 36)
 	b := newBed(t, f, "h0", Config{})
 	start := time.Now()
 	b.m.Start(b.now)
@@ -56,10 +53,7 @@ func TestLargeWithLoss(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute: run with -long")
 	}
-	f := fabric.New(fabric.Defaults{})
-	if err := f.BuildFatTree(24); err != nil {
-		t.Fatal(err)
-	}
+	f := fatTree(t, 24)
 	f.Seed(seeded.Seed(t))
 	f.SetLosses(fabric.Loss{Requests: 0.1, Answers: 0.1})
 	b := newBed(t, f, "h0", Config{})

@@ -9,16 +9,13 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/fabric"
 	"github.com/urxe/urxe/ib/mad"
-	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/sm/lid"
 )
 
 // TestLMC: four LIDs for each host, aligned, all of them routed.
 func TestLMC(t *testing.T) {
 	f := load(t, "kfat8")
-	b := newBed(t, f, "h0", Config{LMC: 2})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{LMC: 2})
 	for _, n := range f.Nodes() {
 		if n.Type() == mad.NodeSwitch {
 			continue
@@ -49,9 +46,7 @@ func TestBackToBack(t *testing.T) {
 	if err := f.Link(a, 1, c, 1); err != nil {
 		t.Fatal(err)
 	}
-	b := newBed(t, f, "a", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "a", Config{})
 	b.up()
 	if a.Info(1).LID() == 0 || c.Info(1).LID() == 0 || c.Info(1).MasterSMLID() != a.Info(1).LID() {
 		t.Errorf("LIDs %d and %d, SM at %d", a.Info(1).LID(), c.Info(1).LID(), c.Info(1).MasterSMLID())
@@ -70,28 +65,11 @@ func TestBackToBack(t *testing.T) {
 	b.up()
 }
 
-// TestSecondPort: a host with two ports at two switches has two LIDs.
+// TestSecondPort: a host with two ports at one switch has two LIDs.
 func TestSecondPort(t *testing.T) {
-	f := fabric.New(fabric.Defaults{})
-	n, err := f.Add(fabric.NodeSpec{ID: "dual", Type: mad.NodeCA, Ports: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sw, err := f.Add(fabric.NodeSpec{ID: "extra", Type: mad.NodeSwitch, Ports: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range []struct {
-		a, b   *fabric.Node
-		ap, bp int
-	}{{n, sw, 1, 1}, {n, sw, 2, 2}} {
-		if err := f.Link(l.a, l.ap, l.b, l.bp); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := newBed(t, f, "dual", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	f := star(t, fabric.NodeSpec{ID: "dual", Type: mad.NodeCA, Ports: 2})
+	n := f.Node("dual")
+	b := swept(t, f, "dual", Config{})
 	b.up()
 	if one, two := n.Info(1).LID(), n.Info(2).LID(); one == two || one == 0 || two == 0 {
 		t.Errorf("LIDs %d and %d", one, two)
@@ -137,14 +115,10 @@ func TestPKeys(t *testing.T) {
 func TestLIDsArePersistent(t *testing.T) {
 	var tb lid.Table
 	f := load(t, "ft32")
-	b := newBed(t, f, "h3", Config{LIDs: &tb})
-	b.m.Start(b.now)
-	b.sweep()
+	swept(t, f, "h3", Config{LIDs: &tb})
 	want := f.Node("h17").Info(1).LID()
 	g := load(t, "ft32") // all LIDs are 0 again
-	c := newBed(t, g, "h20", Config{LIDs: &tb})
-	c.m.Start(c.now)
-	c.sweep()
+	c := swept(t, g, "h20", Config{LIDs: &tb})
 	c.up()
 	if got := g.Node("h17").Info(1).LID(); got != want {
 		t.Errorf("LID %d: want %d as before", got, want)
@@ -154,9 +128,7 @@ func TestLIDsArePersistent(t *testing.T) {
 // TestDuplicateLIDs: two hosts that come with the same LID get different ones.
 func TestDuplicateLIDs(t *testing.T) {
 	f := load(t, "ft32")
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	n := b.m.nodes[f.Node("h9").GUID()]
 	p := mad.Packet{Addr: mad.Direct}
 	if err := p.MAD().InitSMP(mad.MethodSet, mad.AttrPortInfo, 1, n.path); err != nil {
@@ -178,23 +150,11 @@ func TestDuplicateLIDs(t *testing.T) {
 // TestGUIDClash: two nodes of one GUID are named, and keep the subnet from being
 // called up; the others work.
 func TestGUIDClash(t *testing.T) {
-	f := fabric.New(fabric.Defaults{})
-	sw, err := f.Add(fabric.NodeSpec{ID: "sw", Type: mad.NodeSwitch, Ports: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var hosts []fabric.NodeSpec
 	for i, guid := range []ib.GUID{0x10, 0x20, 0x20} {
-		n, err := f.Add(fabric.NodeSpec{ID: fmt.Sprintf("h%d", i), Type: mad.NodeCA, Ports: 1, GUID: guid})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Link(n, 1, sw, i+1); err != nil {
-			t.Fatal(err)
-		}
+		hosts = append(hosts, fabric.NodeSpec{ID: fmt.Sprintf("h%d", i), Type: mad.NodeCA, Ports: 1, GUID: guid})
 	}
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, star(t, hosts...), "h0", Config{})
 	if !b.said("is in the subnet twice") || b.said("SUBNET UP") {
 		t.Errorf("missing: %q", b.snap.Missing)
 	}
@@ -202,27 +162,12 @@ func TestGUIDClash(t *testing.T) {
 
 // TestPortGUIDClash: two nodes whose ports have one GUID would have the same LIDs.
 func TestPortGUIDClash(t *testing.T) {
-	f := fabric.New(fabric.Defaults{})
-	sw, err := f.Add(fabric.NodeSpec{ID: "sw", Type: mad.NodeSwitch, Ports: 4})
-	if err != nil {
-		t.Fatal(err)
+	var hosts []fabric.NodeSpec
+	for i, port := range []ib.GUID{0x88, 0x99, 0x99} {
+		hosts = append(hosts, fabric.NodeSpec{ID: fmt.Sprintf("h%d", i), Type: mad.NodeCA, Ports: 1, GUID: ib.GUID(0x10 * (i + 1)),
+			PortGUIDs: map[int]ib.GUID{1: port}})
 	}
-	for i := range 3 {
-		s := fabric.NodeSpec{ID: fmt.Sprintf("h%d", i), Type: mad.NodeCA, Ports: 1, GUID: ib.GUID(0x10 * (i + 1))}
-		if i > 0 {
-			s.PortGUIDs = map[int]ib.GUID{1: 0x99}
-		}
-		n, err := f.Add(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Link(n, 1, sw, i+1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, star(t, hosts...), "h0", Config{})
 	if !b.said("port GUID 0x0000000000000099 is in the subnet twice") || b.said("SUBNET UP") {
 		t.Errorf("missing: %q", b.snap.Missing)
 	}
@@ -274,30 +219,9 @@ func (p pair) run(d time.Duration) {
 			return
 		}
 		for _, x := range []*bed{p.a, p.b} {
-			x.now = max(x.now, next)
-			x.fire()
+			x.fire(next)
 		}
 	}
-}
-
-func (b *bed) next() clock.Time {
-	next := b.m.Deadline()
-	for _, w := range b.await {
-		next = min(next, w.at)
-	}
-	return next
-}
-
-// fire does what is due now.
-func (b *bed) fire() {
-	for k, w := range b.await {
-		if w.at <= b.now {
-			delete(b.await, k)
-			w.p.Err = mad.ErrTimeout
-			b.m.Handle(&w.p, b.now)
-		}
-	}
-	b.m.Expire(b.now)
 }
 
 // TestStandbyTakesOver: the lower manager stands by, and becomes master soon

@@ -28,6 +28,40 @@ func load(t testing.TB, name string) *fabric.Fabric {
 	return f
 }
 
+// fatTree makes a fat tree of three levels of switches with k ports.
+func fatTree(t testing.TB, k int) *fabric.Fabric {
+	t.Helper()
+	f := fabric.New(fabric.Defaults{})
+	if err := f.BuildFatTree(k); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// star makes a fabric of a switch, sw, and nodes whose ports are all at it.
+func star(t testing.TB, nodes ...fabric.NodeSpec) *fabric.Fabric {
+	t.Helper()
+	f := fabric.New(fabric.Defaults{})
+	sw, err := f.Add(fabric.NodeSpec{ID: "sw", Type: mad.NodeSwitch, Ports: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, s := range nodes {
+		n, err := f.Add(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 1; i <= n.NumPorts(); i++ {
+			at++
+			if err := f.Link(n, i, sw, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return f
+}
+
 // bed is a manager on a fabric, with the events that it reported.
 type bed struct {
 	t      testing.TB
@@ -81,6 +115,15 @@ func newBed(t testing.TB, f *fabric.Fabric, node string, cfg Config) *bed {
 	return b
 }
 
+// swept is a bed whose first sweep has ended.
+func swept(t testing.TB, f *fabric.Fabric, node string, cfg Config) *bed {
+	t.Helper()
+	b := newBed(t, f, node, cfg)
+	b.m.Start(b.now)
+	b.sweep()
+	return b
+}
+
 // step sends what is to be sent and handles what came; it reports false when
 // nothing happened.
 func (b *bed) step() bool {
@@ -110,15 +153,27 @@ func (b *bed) step() bool {
 // expire lets time pass to the next deadline, at most to limit, and reports
 // whether there was one.
 func (b *bed) expire(limit clock.Time) bool {
-	next := b.m.Deadline()
-	for _, w := range b.await {
-		next = min(next, w.at)
-	}
+	next := b.next()
 	if next > limit {
 		b.now = limit
 		return false
 	}
-	b.now = max(b.now, next)
+	b.fire(next)
+	return true
+}
+
+// next is when something is due.
+func (b *bed) next() clock.Time {
+	next := b.m.Deadline()
+	for _, w := range b.await {
+		next = min(next, w.at)
+	}
+	return next
+}
+
+// fire lets time pass to at, and does what is due then.
+func (b *bed) fire(at clock.Time) {
+	b.now = max(b.now, at)
 	for k, w := range b.await {
 		if w.at <= b.now {
 			delete(b.await, k)
@@ -127,7 +182,6 @@ func (b *bed) expire(limit clock.Time) bool {
 		}
 	}
 	b.m.Expire(b.now)
-	return true
 }
 
 // run lets time pass.
@@ -249,9 +303,7 @@ func TestBringUp(t *testing.T) {
 						}
 					}
 				}
-				b := newBed(t, f, at, Config{})
-				b.m.Start(b.now)
-				b.sweep()
+				b := swept(t, f, at, Config{})
 				b.up()
 				p := b.m.Progress()
 				t.Logf("%d nodes, %d MADs, %d LFT blocks, %s", p.Nodes, p.Sent, p.LFTBlocks, b.snap.Routing.Engine)
@@ -263,9 +315,7 @@ func TestBringUp(t *testing.T) {
 // TestSecondSweepSendsNothing: a subnet that is as it should be is left alone.
 func TestSecondSweepSendsNothing(t *testing.T) {
 	f := load(t, "ft32")
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	sets := f.Stats().Sets
 	before := fmt.Sprint(sets)
 	b.m.Sweep(b.now)

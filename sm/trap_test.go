@@ -14,9 +14,7 @@ import (
 // and soon.
 func TestLostTrapOfNeighbour(t *testing.T) {
 	f := load(t, "kfat8")
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	f.SetLosses(fabric.Loss{Node: f.Node("edge7_2"), Attr: mad.AttrNotice, Answers: 1})
 	dead := f.Node("agg7_0")
 	dead.Fail()
@@ -33,9 +31,7 @@ func TestLostTrapBesideProblem(t *testing.T) {
 	f := load(t, "kfat8")
 	deaf := fabric.Loss{Node: f.Node("h9"), Requests: 1}
 	f.SetLosses(deaf)
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	f.SetLosses(deaf, fabric.Loss{Attr: mad.AttrNotice, Answers: 1})
 	if err := f.Node("agg3_1").Unlink(5); err != nil {
 		t.Fatal(err)
@@ -81,9 +77,7 @@ func (b *bed) routed(n *fabric.Node, num uint8) (count int) {
 // TestTrapsAreRepressed: every trap is answered, with the M_Key.
 func TestTrapsAreRepressed(t *testing.T) {
 	f := load(t, "ft32")
-	b := newBed(t, f, "h0", Config{MKey: 0x1234, MKeyProtect: 1})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{MKey: 0x1234, MKeyProtect: 1})
 	leaf := f.Node("leaf1")
 	for _, number := range []mad.TrapNumber{mad.TrapLinkIntegrity, mad.TrapBufferOverrun, mad.TrapFlowControl} {
 		b.raise(leaf, 3, number, 1)
@@ -109,9 +103,7 @@ func TestTrapsAreRepressed(t *testing.T) {
 func TestBabblingLinkIsRoutedAround(t *testing.T) {
 	for _, number := range []mad.TrapNumber{mad.TrapLinkIntegrity, mad.TrapBufferOverrun, mad.TrapFlowControl} {
 		f := load(t, "kfat8")
-		b := newBed(t, f, "h0", Config{})
-		b.m.Start(b.now)
-		b.sweep()
+		b := swept(t, f, "h0", Config{})
 		agg := f.Node("agg0_0")
 		full := b.routed(agg, 5)
 		b.raise(agg, 5, number, babbling)
@@ -145,9 +137,7 @@ func TestOnlyWayStaysInUse(t *testing.T) {
 	if err := f.BuildTree(2, 1, 2, 1); err != nil {
 		t.Fatal(err)
 	}
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	for _, n := range f.Nodes() {
 		if n.Type() == mad.NodeSwitch {
 			for p := 1; p <= n.NumPorts(); p++ {
@@ -169,9 +159,7 @@ func TestOnlyWayStaysInUse(t *testing.T) {
 // the end of the link that we can reach without it.
 func TestBabblingPortIsDisabled(t *testing.T) {
 	f := load(t, "ft32")
-	b := newBed(t, f, "h0", Config{DisableBabbling: true})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{DisableBabbling: true})
 	h := f.Node("h9")
 	sw, num := h.Peer(1)
 	b.raise(h, 1, mad.TrapFlowControl, silencing-1)
@@ -198,9 +186,7 @@ func TestBabblingPortIsDisabled(t *testing.T) {
 // second, and its last state is found.
 func TestFlapping(t *testing.T) {
 	f := load(t, "kfat8")
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	agg := f.Node("agg3_1")
 	before := b.m.sweeps
 	for i := range 401 {
@@ -229,9 +215,7 @@ func TestFlapping(t *testing.T) {
 // TestLocalChanges: traps 144 and 145 cost a few packets, not a sweep of all.
 func TestLocalChanges(t *testing.T) {
 	f := load(t, "kfat8")
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	h, sw := f.Node("h77"), f.Node("agg3_1")
 	sent := b.m.Progress().Sent
 	h.SetDescription("h77 HCA-1")
@@ -257,9 +241,7 @@ func TestLocalChanges(t *testing.T) {
 // itself, and is not waited for once its neighbours have.
 func TestCutOffSwitch(t *testing.T) {
 	f := load(t, "kfat8")
-	b := newBed(t, f, "h0", Config{})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{})
 	n := f.Node("edge3_1")
 	for round := range 3 {
 		for p := 1; p <= n.NumPorts(); p++ {
@@ -284,9 +266,7 @@ func TestCutOffSwitch(t *testing.T) {
 // TestForgedPortTrap: a node speaks of its own ports only.
 func TestForgedPortTrap(t *testing.T) {
 	f := load(t, "ft32")
-	b := newBed(t, f, "h0", Config{DisableBabbling: true})
-	b.m.Start(b.now)
-	b.sweep()
+	b := swept(t, f, "h0", Config{DisableBabbling: true})
 	leaf := f.Node("leaf1")
 	forger, err := f.Attach(f.Node("h9"), 1, func(*mad.Packet) {})
 	if err != nil {

@@ -17,24 +17,9 @@ func newHops(t *route.Tables) *hopCounter {
 	return &hopCounter{t: t, dist: make([]int32, t.Graph.Switches())}
 }
 
-// from measures the distances of all switches from sw. Links work both ways, so
-// these are those to sw as well.
+// from measures the distances of all switches from sw, which are those to it as well.
 func (h *hopCounter) from(sw int32) {
-	g := h.t.Graph
-	for i := range h.dist {
-		h.dist[i] = -1
-	}
-	h.dist[sw] = 0
-	h.queue = append(h.queue[:0], sw)
-	for i := 0; i < len(h.queue); i++ {
-		s := h.queue[i]
-		for e := g.First[s]; e < g.First[s+1]; e++ {
-			if t := g.To[e]; h.dist[t] < 0 {
-				h.dist[t] = h.dist[s] + 1
-				h.queue = append(h.queue, t)
-			}
-		}
-	}
+	h.queue = h.t.Graph.Distances(h.dist, append(h.queue[:0], sw))
 }
 
 // last counts the hop from the last switch to a host.

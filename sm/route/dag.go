@@ -27,26 +27,13 @@ func (d *dag) links(s int32) []int32 { return d.cand[d.first[s]:d.first[s+1]] }
 
 func (d *dag) reset() {
 	d.order, d.cand, d.queue = d.order[:0], d.cand[:0], d.queue[:0]
-	for i := range d.dist {
-		d.dist[i] = -1
-		d.down[i] = false
-	}
+	clear(d.down)
 }
 
 // minimal fills d with all the shortest ways to dst.
 func (d *dag) minimal(g *topo.Graph, dst int32) {
 	d.reset()
-	d.dist[dst] = 0
-	d.order = append(d.order, dst)
-	for i := 0; i < len(d.order); i++ {
-		s := d.order[i]
-		for e := g.First[s]; e < g.First[s+1]; e++ {
-			if t := g.To[e]; d.dist[t] < 0 {
-				d.dist[t] = d.dist[s] + 1
-				d.order = append(d.order, t)
-			}
-		}
-	}
+	d.order = g.Distances(d.dist, append(d.order, dst))
 	for s := range d.dist {
 		d.first[s] = int32(len(d.cand))
 		for e := g.First[s]; e < g.First[s+1]; e++ {
@@ -64,6 +51,9 @@ func (d *dag) minimal(g *topo.Graph, dst int32) {
 // that came from above must not go up again.
 func (d *dag) oriented(g *topo.Graph, o *orientation, dst int32) {
 	d.reset()
+	for i := range d.dist {
+		d.dist[i] = -1
+	}
 	d.dist[dst], d.down[dst] = 0, true
 	d.order = append(d.order, dst)
 	for i := 0; i < len(d.order); i++ {

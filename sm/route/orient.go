@@ -56,22 +56,7 @@ func (o *orientation) downs(s int32) []int32 { return o.link[o.mid[s]:o.first[s+
 // there is no way.
 func distances(g *topo.Graph, from []int32) []int32 {
 	dist := make([]int32, g.Switches())
-	for i := range dist {
-		dist[i] = -1
-	}
-	queue := slices.Clone(from)
-	for _, s := range from {
-		dist[s] = 0
-	}
-	for i := 0; i < len(queue); i++ {
-		s := queue[i]
-		for e := g.First[s]; e < g.First[s+1]; e++ {
-			if t := g.To[e]; dist[t] < 0 {
-				dist[t] = dist[s] + 1
-				queue = append(queue, t)
-			}
-		}
-	}
+	g.Distances(dist, slices.Clone(from))
 	return dist
 }
 

@@ -25,7 +25,7 @@ type Graph struct {
 	Port  []uint8
 
 	Dests   []Dest  // by ascending LID
-	DestsAt []int32 // by switch, one more: ByswitchOrder[DestsAt[s]:DestsAt[s+1]]
+	DestsAt []int32 // by switch, one more: Order[DestsAt[s]:DestsAt[s+1]] are at s
 	Order   []int32 // indices into Dests, grouped by switch
 
 	MaxLID ib.LID
@@ -172,4 +172,27 @@ func (g *Graph) MaxDegree() int {
 		deg = max(deg, g.First[s+1]-g.First[s])
 	}
 	return int(deg)
+}
+
+// Distances sets dist[s] to the hops to s from the nearest switch of some, -1
+// when there is no way, and returns those that there is one to, nearest first:
+// from, with the others appended. Links work both ways, so these are the
+// distances from s as well.
+func (g *Graph) Distances(dist, from []int32) []int32 {
+	for i := range dist {
+		dist[i] = -1
+	}
+	for _, s := range from {
+		dist[s] = 0
+	}
+	for i := 0; i < len(from); i++ {
+		s := from[i]
+		for e := g.First[s]; e < g.First[s+1]; e++ {
+			if t := g.To[e]; dist[t] < 0 {
+				dist[t] = dist[s] + 1
+				from = append(from, t)
+			}
+		}
+	}
+	return from
 }
