@@ -34,8 +34,8 @@ var ErrSRQFull = errors.New("the SRQ is full")
 //
 // Workers take work requests and give them back without a lock: the waiting
 // ones are in a ring that all take from by compare-and-swap, those given back in
-// a stack that posters empty. Posters hold mu, and so does Modify, which puts
-// another ring in the ring's place. A work request counts until its completion
+// a stack that posters empty. Posters hold mu, and so do QPs that end, and Modify,
+// which puts another ring in the ring's place. A work request counts until its completion
 // was polled (Free), so that a CQ that is deep enough can't be overrun.
 type SRQ struct {
 	onLimit func()
@@ -190,18 +190,31 @@ func (s *SRQ) Posted() int {
 func (s *SRQ) Used() int { return int(s.used.Load()) }
 
 // Retire implements qp.RecvQueue, for QPs in any order. A work request without a
-// completion is one of a QP that was reset or destroyed.
+// completion is one of a QP that was reset or destroyed. As the program can't know
+// that it was taken, it waits again.
 func (s *SRQ) Retire(w *qp.RecvWQE) {
-	p, completed := w.Place.(*srqWQE), w.Completed
+	p := w.Place.(*srqWQE)
+	if !w.Completed {
+		s.repost(p)
+		return
+	}
 	for {
 		p.link = s.freed.Load()
 		if s.freed.CompareAndSwap(p.link, p) {
-			break
+			return
 		}
 	}
-	if !completed {
-		s.Free(1)
-	}
+}
+
+// repost has a work request that was taken wait behind the others. There is room:
+// it still counts.
+func (s *SRQ) repost(w *srqWQE) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.ring.Load()
+	head := r.head.Load()
+	r.at(head).Store(w)
+	r.head.Store(head + 1)
 }
 
 // Free makes room for n more work requests: completions of as many were polled,

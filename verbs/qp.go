@@ -230,8 +230,8 @@ func (q *QP) Query() (QPAttr, error) {
 	return a, nil
 }
 
-// Destroy frees the QP. Work requests that haven't completed never will, and completions of the QP that wait in CQs are
-// dropped.
+// Destroy frees the QP. Work requests that haven't completed never will, but for receives of an SRQ, which wait there
+// again; completions of the QP that wait in CQs are dropped.
 func (q *QP) Destroy() error {
 	if !q.retire() {
 		return q.errorf("destroy: %w", ErrClosed)

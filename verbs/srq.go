@@ -25,7 +25,9 @@ const (
 // fewer have to be posted than if each QP had its own. All methods may be called by any goroutine.
 //
 // A receive completes in the RecvCQ of the QP that took it, and WC.QPN says which that is. Messages that find the SRQ
-// empty are those that find a QP's own queue empty: RC peers are told to try again, others lose theirs. A QP in ERR
+// empty are those that find a QP's own queue empty: RC peers are told to try again, others lose theirs. A message that UC
+// or UD drops for another reason, once it has taken a receive, completes that with RemInvReqErr, or with LocLenErr if it
+// was too short, and the QP goes on (IBA 9.9.3, class E): post as many as you need then, too. A QP in ERR
 // flushes what it has taken and not what waits in the SRQ; then it tells LAST_WQE_REACHED, after which all its receives
 // are in the CQ: wait for that before you destroy it, or the completions that you haven't polled are lost with it.
 //
@@ -70,8 +72,8 @@ func (p *PD) CreateSRQ(a SRQAttr) (*SRQ, error) {
 func (s *SRQ) limitReached() { s.dev.events.push(Event{Type: EventSRQLimitReached, SRQ: s}) }
 
 // PostRecv posts receive work requests in order and returns how many were accepted, with the errors of QP.PostRecv. Each
-// makes exactly one completion, unless the QP that takes it is reset or destroyed before. Its slot is free when that was
-// polled.
+// makes exactly one completion; if the QP that takes it is reset or destroyed before, it waits for another. Its slot is
+// free when that was polled.
 func (s *SRQ) PostRecv(wrs ...RecvWR) (int, error) {
 	if s.gone.Load() {
 		return 0, s.dev.errorf("post SRQ recv: %w", ErrClosed)

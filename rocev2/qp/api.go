@@ -126,7 +126,8 @@ type RecvQueue interface {
 	// stays valid until it is retired.
 	Next() *RecvWQE
 	// Retire gives a taken work request back: of those that this QP holds, the
-	// one taken first.
+	// one taken first. One that isn't Completed may wait again, if others share
+	// the queue.
 	Retire(w *RecvWQE)
 }
 

@@ -174,7 +174,7 @@ func (q *QP) completeReceive(status WCStatus) *Completion {
 }
 
 // Release gives back what the QP holds, as it is destroyed: receives of a shared
-// queue, which have no completions, as in RESET, and the windows that it has bound.
+// queue, as in RESET without completions, and the windows that it has bound.
 func (q *QP) Release() {
 	q.cfg.Keys.FreeOwned(q)
 	for r := &q.resp; q.cfg.SharedRQ && r.head != r.tail; r.head++ {

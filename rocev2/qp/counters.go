@@ -21,7 +21,7 @@ type Counters struct {
 	NAKSequence       uint64 // NAK 0x60 sent
 	RDMASends         uint64 // rdma_sends: SEND messages completed as requester
 	RDMARecvs         uint64 // rdma_recvs: SEND messages received
-	DroppedMessages   uint64 // messages of UC given up in their middle
+	DroppedMessages   uint64 // messages of UC of which something came, given up
 	Unsent            uint64 // of UC and UD: lost, as their next hop didn't become known, or longer than a datagram may be
 	ReadReplays       uint64 // duplicate READs answered again
 	AtomicReplays     uint64 // duplicate atomics answered from saved results

@@ -117,7 +117,8 @@ func (q *QP) enter(to State, now clock.Time) {
 }
 
 // reset forgets everything, as the RESET state asks; posted work requests
-// vanish without completions (IBA 10.3.1.1).
+// vanish without completions (IBA 10.3.1.1), those taken from a shared queue from
+// the QP alone.
 func (q *QP) reset() {
 	sends := int(q.req.tail - q.req.oldest)
 	for ; q.cfg.SQ.Next() != nil; sends++ {

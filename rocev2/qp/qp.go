@@ -198,7 +198,7 @@ func (q *QP) Commit(op *mem.Op) {
 	case q.state == Err:
 		return
 	case op.Status == mem.Discarded: // after a fault that RC and UD don't survive
-		q.rollBack()
+		q.rollBack(op)
 		return
 	case op.Status != mem.OK:
 		q.svc.fault(q, op)
@@ -216,6 +216,8 @@ func (q *QP) Commit(op *mem.Op) {
 		q.commitReject(n)
 	case noteBadReceive:
 		q.failReceive(LocProtErr)
+	case noteLeft:
+		q.completeReceive(WCStatus(n.X))
 	case noteDatagram:
 		q.commitDatagram(n)
 	default:
@@ -284,6 +286,7 @@ const (
 	noteAtomic             // responder: an atomic, an ATOMIC WRITE or a FLUSH; X is its rkey, N its opcode
 	noteReject             // responder: refuse with syndrome X; N is the completion status for the receive
 	noteBadReceive         // responder: the receive in use is no good
+	noteLeft               // responder: the message that the receive was for is dropped; X is its completion status
 	noteHeader             // responder: the GRH of a datagram
 	noteDatagram           // responder: a datagram; N bytes with the GRH
 	noteRequestOut         // the payload of a request; X is its index

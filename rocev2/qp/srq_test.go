@@ -175,6 +175,79 @@ func TestSharedReceivesAreGivenBack(t *testing.T) {
 	}
 }
 
+// A message that UC or UD drops takes its receive along, which is completed in
+// error: no QP keeps for itself what others may wait for. The QP goes on.
+func TestSharedReceiveOfADroppedMessage(t *testing.T) {
+	conform.Row(t, "5.8/resp-class-e")
+	type arrival struct {
+		h wire.Header
+		n int
+		v wire.Verdict
+	}
+	begun := arrival{ucP(wire.UCSendFirst, 0), 256, wire.Accepted}
+	for name, c := range map[string]struct {
+		typ     Type
+		room    int
+		packets []arrival
+		status  WCStatus
+	}{
+		"UC, a gap":             {UC, 600, []arrival{begun, {ucP(wire.UCSendLast, 2), 8, wire.DropOutOfOrder}}, RemInvReqErr},
+		"UC, without an end":    {UC, 600, []arrival{begun, {ucP(wire.UCWriteOnly, 1), 0, wire.Accepted}}, RemInvReqErr},
+		"UC, another operation": {UC, 600, []arrival{begun, {ucP(wire.UCWriteMiddle, 1), 256, wire.DropRejected}}, RemInvReqErr},
+		"UC, too long":          {UC, 300, []arrival{begun, {ucP(wire.UCSendLast, 1), 45, wire.DropTooLong}}, LocLenErr},
+		"UC, too long at once":  {UC, 7, []arrival{{ucP(wire.UCSendOnly, 0), 8, wire.DropTooLong}}, LocLenErr},
+		"UD, too long":          {UD, GRHLen + 7, []arrival{{udP(wire.UDSendOnly), 8, wire.DropTooLong}}, LocLenErr},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeSRQ()
+			tq := newShared(t, c.typ, f)
+			tq.t, tq.burst = t, true
+			f.post(tq, 1, 0x1000, c.room)
+			f.post(tq, 2, 0x2000, 300)
+			whole := ucP(wire.UCSendOnly, 10)
+			if c.typ == UD {
+				whole = udP(wire.UDSendOnly)
+			}
+			for _, a := range append(c.packets, arrival{whole, 8, wire.Accepted}) {
+				tq.wantVerdict(a.v, tq.Handle(packetOf(t, flow4, a.h, seq(a.n)), tq.now, tq.batch))
+			}
+			tq.batch.Run()
+			if len(tq.wcs) != 2 || tq.wcs[0].ID != 1 || tq.wcs[0].Status != c.status || tq.wcs[1].ID != 2 || tq.wcs[1].Status != Success {
+				t.Errorf("completions %+v, want %d with status %d, and 2", tq.wcs, 1, c.status)
+			}
+			if tq.wantState(RTS); f.completed != 2 || len(f.taken) != 0 {
+				t.Errorf("%d completed, %d taken", f.completed, len(f.taken))
+			}
+		})
+	}
+}
+
+// A fault of UC ends the receives of all that it takes along, that of the WRITE
+// whose memory is gone, too.
+func TestSharedReceivesRolledBack(t *testing.T) {
+	f := newFakeSRQ()
+	tq := newShared(t, UC, f)
+	other := tq.another(8, mem.LocalWrite|mem.RemoteWrite)
+	for id := range uint64(5) {
+		f.post(tq, id, 0x1000, 300)
+	}
+	tq.burst = true
+	tq.accepts(ucP(wire.UCSendOnly, 0), nil)
+	h := ucP(wire.UCWriteOnlyImm, 1)
+	h.RKey, h.Length = other.Key, 8
+	tq.accepts(h, seq(8))
+	tq.accepts(ucP(wire.UCSendOnly, 2), seq(8))
+	tq.accepts(ucP(wire.UCSendFirst, 3), seq(256))
+	tq.wantVerdict(wire.DropOutOfOrder, tq.gets(ucP(wire.UCSendLast, 5), seq(8)))
+	tq.keys.Deregister(other)
+	tq.batch.Run()
+	tq.wantWC(Completion{ID: 0, Opcode: WCRecv, SrcQP: peerQPN}, Completion{ID: 1, Opcode: WCRecv, Status: LocAccessErr},
+		Completion{ID: 2, Opcode: WCRecv, Status: RemInvReqErr}, Completion{ID: 3, Opcode: WCRecv, Status: RemInvReqErr})
+	tq.accepts(ucP(wire.UCSendOnly, 6), nil)
+	tq.batch.Run()
+	tq.wantWC(Completion{ID: 4, Opcode: WCRecv, SrcQP: peerQPN})
+}
+
 // The keys of receives are of the SRQ's PD, those of sends of the QP's.
 func TestSharedQueueHasAPD(t *testing.T) {
 	for typ, h := range map[Type]wire.Header{RC: req(wire.RCSendOnly, 0), UC: ucP(wire.UCSendOnly, 0), UD: udP(wire.UDSendOnly)} {

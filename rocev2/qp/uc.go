@@ -107,14 +107,14 @@ func (q *QP) handleUC(p *wire.Packet, _ clock.Time, b *mem.Batch) wire.Verdict {
 		q.cfg.Counters.OutOfSeqRequest++
 	}
 	if place.Starts() { // whatever came before it (IBA 9.8.2.2)
-		q.giveUp(false)
+		q.giveUp(false, RemInvReqErr, b)
 	}
 	switch {
 	case place.Starts():
 	case r.lost:
 		return wire.DropIncomplete
 	case d != 0:
-		q.giveUp(true)
+		q.giveUp(true, RemInvReqErr, b)
 		return wire.DropOutOfOrder
 	case r.msg.op == wire.OpNone:
 		return wire.DropIncomplete
@@ -126,23 +126,35 @@ func (q *QP) handleUC(p *wire.Packet, _ clock.Time, b *mem.Batch) wire.Verdict {
 	case badReceive:
 		q.refuseReceive(p, b)
 	default:
-		q.giveUp(!place.Ends())
+		q.giveUp(!place.Ends(), why.status, b)
 	}
 	return why.drop
 }
 
-// giveUp forgets the message in progress; its receive is free for the next one.
-// With lost, more of it is to come, and is dropped.
-func (q *QP) giveUp(lost bool) {
+// giveUp forgets the message in progress, and its receive as status says. With
+// lost, more of it is to come, and is dropped.
+func (q *QP) giveUp(lost bool, status WCStatus, b *mem.Batch) {
 	r := &q.resp
 	if r.msg.op != wire.OpNone {
 		q.cfg.Counters.DroppedMessages++
 		q.trace("message given up", r.epsn)
 	}
 	if r.msg.wqe != nil {
-		r.next--
+		q.leaveReceive(status, b)
 	}
 	r.msg, r.lost = message{}, lost
+}
+
+// leaveReceive takes the receive of a message that is dropped from it. One of the QP's
+// own queue is free for the next message; one of a shared queue, which others may
+// wait for, is completed with status, and the QP goes on (IBA 9.9.3, classes D and E).
+func (q *QP) leaveReceive(status WCStatus, b *mem.Batch) {
+	if !q.cfg.SharedRQ {
+		q.resp.next--
+		return
+	}
+	op := q.op(b)
+	op.Note = mem.Note{Code: noteLeft, X: uint32(status), Flags: flagEnd}
 }
 
 // refuseReceive has Commit end the receive in use, which is no good, and the QP.
@@ -160,17 +172,28 @@ func (q *QP) faultUC(op *mem.Op) {
 		q.failReceive(LocProtErr)
 		return
 	}
-	q.rollBack()
+	if q.cfg.SharedRQ && op.Note.Flags&flagReceive != 0 {
+		q.completeReceive(LocAccessErr)
+	}
+	q.rollBack(op)
 }
 
 // rollBack gives up all messages that Commit has not seen the end of, as their
-// ops have not run: a fault discards the rest of the burst. Their receives are
-// free again.
-func (q *QP) rollBack() {
+// ops have not run: a fault discards the rest of the burst, of which op is the
+// next. With it goes what Handle has concluded from it: their receives are as
+// leaveReceive says, and one that was no good may be met again.
+func (q *QP) rollBack(op *mem.Op) {
+	const ended = flagEnd | flagMessage
 	r := &q.resp
-	if r.next != r.head || r.msg.op != wire.OpNone {
+	if op.Note.Flags&ended == ended {
 		q.cfg.Counters.DroppedMessages++
 	}
+	if r.msg.op != wire.OpNone {
+		q.cfg.Counters.DroppedMessages++
+	}
+	for q.cfg.SharedRQ && r.head != r.next {
+		q.completeReceive(RemInvReqErr)
+	}
 	r.next = r.head
-	r.msg, r.lost = message{}, true
+	r.msg, r.lost, q.dying = message{}, true, false
 }

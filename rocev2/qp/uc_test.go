@@ -301,6 +301,59 @@ func TestUCMemoryGone(t *testing.T) {
 	tq.wantQuiet()
 }
 
+// A receive that is no good, met behind a WRITE whose memory goes away, has not
+// been met: the QP goes on until a message needs it.
+func TestUCBadReceiveRolledBack(t *testing.T) {
+	tq := newUC(t, nil)
+	other := tq.another(8, mem.LocalWrite|mem.RemoteWrite)
+	tq.recv(1, 0x1000, 300)
+	tq.rq.recvs[0].SGEs[0].LKey ^= 0x1000
+	tq.burst = true
+	h := ucP(wire.UCWriteOnly, 0)
+	h.RKey, h.Length = other.Key, 8
+	tq.accepts(h, seq(8))
+	tq.wantVerdict(wire.DropRejected, tq.gets(ucP(wire.UCSendOnly, 1), seq(8)))
+	tq.keys.Deregister(other)
+	tq.batch.Run()
+	tq.wantWC()
+	tq.wantState(RTS)
+	tq.send(SendWQE{ID: 2, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 8)})
+	tq.wantPacket(wire.Header{Opcode: wire.UCSendOnly, PSN: psnL(0)}, pattern[:8])
+	tq.wantWC(Completion{ID: 2, Opcode: WCSend})
+	h = ucP(wire.UCWriteOnly, 2)
+	h.VA, h.RKey, h.Length = memBase+0x4000, tq.mr.Key, 8
+	tq.accepts(h, seq(8))
+	tq.batch.Run()
+	tq.wantMem(0x4000, seq(8))
+	tq.wantVerdict(wire.DropRejected, tq.gets(ucP(wire.UCSendOnly, 3), seq(8)))
+	tq.batch.Run()
+	tq.wantWC(Completion{ID: 1, Opcode: WCRecv, Status: LocProtErr})
+	tq.wantState(Err)
+}
+
+// Each message that a fault takes along is counted, that in progress, too.
+func TestUCRolledBackIsCounted(t *testing.T) {
+	tq := newUC(t, nil)
+	other := tq.another(8, mem.LocalWrite|mem.RemoteWrite)
+	tq.recv(1, 0x1000, 300)
+	tq.recv(2, 0x1000, 300)
+	tq.burst = true
+	h := ucP(wire.UCWriteOnly, 0)
+	h.RKey, h.Length = other.Key, 8
+	tq.accepts(h, seq(8))
+	h = ucP(wire.UCWriteFirst, 1)
+	h.VA, h.RKey, h.Length = memBase, tq.mr.Key, 264
+	tq.accepts(h, seq(256))
+	tq.accepts(ucP(wire.UCWriteLast, 2), seq(8))
+	tq.accepts(ucP(wire.UCSendOnly, 3), nil)
+	tq.accepts(ucP(wire.UCSendFirst, 4), seq(256))
+	tq.keys.Deregister(other)
+	tq.batch.Run()
+	if got := tq.cfg.Counters.DroppedMessages; got != 4 {
+		t.Errorf("%d messages dropped, want 4", got)
+	}
+}
+
 // Memory that is gone under a SEND is the receive's.
 func TestUCReceiveMemoryGone(t *testing.T) {
 	tq := newUC(t, nil)

@@ -217,8 +217,8 @@ func (q *QP) handleUD(p *wire.Packet, _ clock.Time, b *mem.Batch) wire.Verdict {
 	case len(w.SGEs) > MaxSGE: // more ops than Handle may add
 		q.refuseReceive(p, b)
 		return wire.DropRejected
-	case GRHLen+uint64(p.Len) > w.length(): // the receive waits for the next one (IBA 9.8.3.2)
-		r.next--
+	case GRHLen+uint64(p.Len) > w.length(): // IBA 9.8.3.2
+		q.leaveReceive(LocLenErr, b)
 		return wire.DropTooLong
 	}
 	q.noteSender(r.at(r.next-1), p)

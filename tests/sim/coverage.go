@@ -75,6 +75,7 @@ func (c *Coverage) Missing() (missing []string) {
 		"window used past its end", "window of another PD used", "window of another QP used", "window used after its end",
 		"QP to ERR in a flood", "QP destroyed in a flood", "QP reset in a flood", "QP modified in a flood",
 		"memory deregistered in a flood", "process gone in a flood", "lost as the link was down", "window freed with its QP",
+		"receive of the SRQ lost with its message",
 	}
 	for v := range wire.NumVerdicts {
 		if !slices.Contains(elsewhere, v) {

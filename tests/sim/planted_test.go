@@ -47,9 +47,9 @@ var planted = []struct{ name, file, from, to string }{
 	{"the fence is ignored", "qp/requester.go", "case t.wqe.Flags&Fence != 0 && r.rdAtomics > 0:", "case t.wqe.Flags&Fence != 0 && r.rdAtomics > 99:"},
 	{"the last packet of a message cut short", "qp/requester.go",
 		"return int(min(t.length-off, uint64(q.mtu)))", "return int(min(t.length-off, uint64(q.mtu)) &^ 1)"},
-	{"UC goes on in the middle of a message", "qp/uc.go", "	case d != 0:\n		q.giveUp(true)\n		return wire.DropOutOfOrder\n", ""},
+	{"UC goes on in the middle of a message", "qp/uc.go", "	case d != 0:\n		q.giveUp(true, RemInvReqErr, b)\n		return wire.DropOutOfOrder\n", ""},
 	{"UC takes what comes twice", "qp/uc.go", "if d < 0 && d >= -staleWindow {", "if d < 0 && d >= -staleWindow && place != wire.Only {"},
-	{"the receive of a message given up is forgotten", "qp/uc.go", "	if r.msg.wqe != nil {\n		r.next--\n	}\n", ""},
+	{"the receive of a message given up is forgotten", "qp/uc.go", "	if r.msg.wqe != nil {\n		q.leaveReceive(status, b)\n	}\n", ""},
 	{"the Q_Key isn't checked", "qp/ud.go", "	case p.QKey != q.attr.QKey: // IBA 9.8.3.1\n		return wire.DropQKey\n", ""},
 	{"sends go on after one that failed", "qp/complete.go", "	if q.svc.sendError == SQE {\n		q.enterSQE()\n		return\n	}\n", "	if q.svc.sendError == SQE {\n		return\n	}\n"},
 	{"a datagram's payload behind the wrong header", "qp/ud.go", "q.scatter(w.SGEs, GRHLen, p.Len,", "q.scatter(w.SGEs, GRHLen+uint64(p.Len&1), p.Len,"},
@@ -70,6 +70,7 @@ var planted = []struct{ name, file, from, to string }{
 		"	if q.cfg.SharedRQ {\n		return nil\n	}\n	return q.takeReceive()", "	return q.takeReceive()"},
 	{"LAST_WQE_REACHED before the last completion", "qp.go", "		q.recvCQ.push() // before", "		// before"},
 	{"a destroyed QP keeps receives of the SRQ", "qp.go", "	q.core.Release()\n", ""},
+	{"a receive that a destroyed QP held is lost", "srq.go", "		s.repost(p)\n", "		s.Free(1)\n"},
 	{"a resize of the SRQ forgets a receive", "srq.go", "	for i := from; i != to; i++ {\n", "	if to-from > 3 {\n		from++\n	}\n	for i := from; i != to; i++ {\n"},
 }
 

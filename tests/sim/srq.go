@@ -30,14 +30,12 @@ type pool struct {
 	limit  int            // that is armed; 0: none
 	wake   clock.Time
 	hold   clock.Time // no receives before
-	robbed bool       // a QP was destroyed, and may have held some
 }
 
-// newPool makes an SRQ. Without as many receives as there may be QPs of UC and
-// UD, these could hold all for ever: each keeps one of a message that it gave up.
+// newPool makes an SRQ.
 func (w *world) newPool(h *host) (err error) {
-	p := &pool{w: w, host: h, name: "SRQ of " + h.name, pd: new(mem.PD), depth: 8 + w.r.IntN(depthMax), slot: 5*4096 + 8, wake: w.now, at: map[uint64]int{}}
-	for i := range p.depth + 8 { // more than are posted: some may go with a QP
+	p := &pool{w: w, host: h, name: "SRQ of " + h.name, pd: new(mem.PD), depth: 2 + w.r.IntN(depthMax), slot: 5*4096 + 8, wake: w.now, at: map[uint64]int{}}
+	for i := range p.depth {
 		p.free = append(p.free, i*p.slot)
 	}
 	p.buf = make([]byte, len(p.free)*p.slot)
@@ -161,13 +159,12 @@ func (p *pool) completed(c *qp.Completion) []byte {
 	return p.buf[place : place+p.slot]
 }
 
-// left takes note that a QP was destroyed or reset: what it held is gone, and its
-// completions that weren't polled, too.
+// left takes the completions of a QP that was destroyed or reset. What it held
+// waits in the SRQ again.
 func (p *pool) left(recvs *completions) {
 	if p == nil {
 		return
 	}
-	p.robbed = true
 	for _, c := range recvs.take() {
 		p.completed(&c)
 	}
@@ -197,7 +194,7 @@ func (p *pool) check() {
 		}
 		delete(p.at, w.ID)
 	}
-	if len(p.at) > 0 && !p.robbed {
+	if len(p.at) > 0 {
 		p.violation("%d receives are lost", len(p.at))
 	}
 }

@@ -422,6 +422,10 @@ func (t *talker) recvCompleted(c *qp.Completion) {
 		}
 		return
 	}
+	if c.Status == qp.RemInvReqErr && t.typ == qp.UC && t.pool != nil {
+		t.w.trace.met["receive of the SRQ lost with its message"]++
+		return
+	}
 	data, id := received, uint64(c.Imm)
 	if c.Opcode == qp.WCRecv {
 		data = data[:min(int(c.ByteLen), len(data))]
