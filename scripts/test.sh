@@ -39,6 +39,13 @@ trap 'rm -rf "$URXE_CONFORM"' EXIT
 
 step "race detector"
 go test -race -short -shuffle=on -timeout 20m "${racing[@]}"
+# Of the tests that cross packages those in which most goes on at once; a simulated network has one thread, but many run.
+race() { go test -race -short -timeout 10m "$@"; }
+race ./tests/procmem
+race -run '^TestSeeds$' ./tests/sim -seeds=20
+race -run Replay ./tests/golden
+race -run 'Random|VerdictsAddUp' ./tests/hostile
+race -run 'Under|Flood|MulticastOnEachRung' ./tests/netns
 
 step "simulation, $SEEDS seeds"
 go test -run '^TestSeeds$' -timeout 60m ./tests/sim -seeds="$SEEDS"
