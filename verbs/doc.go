@@ -23,6 +23,10 @@
 //	ib_alloc_mr (kernel)   PD.AllocMR, OpRegMR  ibv_bind_mw        QP.BindMW
 //	ibv_create_comp_channel Device.CreateCompChannel
 //	ibv_get_cq_event       CompChannel.Wait     ibv_get_async_event  Device.Events
+//	ibv_attach_mcast       QP.AttachMcast       ibv_detach_mcast   QP.DetachMcast
+//
+// QP.Connect joins two QPs that know each other's Endpoint. By IP address and port, as librdmacm does, connects package
+// [github.com/urxe/urxe/verbs/rdmacm].
 //
 // Every method of every object may be called by any goroutine. An object that others are made of can be destroyed when
 // those are gone, else its destructor returns ErrBusy and says which; Device.Close destroys everything.

@@ -38,8 +38,9 @@ func newPingpongOf(name string, o pingpong.Options) *cobra.Command {
 	c := &cobra.Command{
 		Use:   name + " [flags] [HOST]",
 		Short: fmt.Sprintf("What ibv_%s_pingpong does; with HOST as its client, else as its server", name),
-		Long: fmt.Sprintf(`What ibv_%[1]s_pingpong does, over %s: with HOST as its client, else as its server. The peer may be
-ibv_%[1]s_pingpong on a machine with RDMA (give it a GID index, -g), or urxe. Options have the same letters and names.`, name, services[name]),
+		Long: fmt.Sprintf(`What ibv_%[1]s_pingpong does, over %s:
+with HOST as its client, else as its server. The peer may be ibv_%[1]s_pingpong on a machine with RDMA (give it a GID index,
+-g), or urxe. Options have the same letters and names.`, name, services[name]),
 		Args: nArgs(0, 1, "at most one host"),
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
@@ -69,7 +70,7 @@ func (f *pingpongFlags) register(c *cobra.Command) {
 	}
 	p.IntVarP(&f.RxDepth, "rx-depth", "r", 500, "receives to post at a time")
 	p.IntVarP(&f.Iters, "iters", "n", 1000, "exchanges")
-	p.Uint8VarP(&f.SL, "sl", "l", 0, "service level, 0 to 15 (no RoCEv2 packet carries it)")
+	p.Uint8VarP(&f.SL, "sl", "l", 0, "service level, 0 to 15: the priority of frames that have a VLAN tag")
 	p.BoolVarP(&f.Events, "events", "e", false, "sleep on completion events instead of polling")
 	p.IntVarP(&f.GID, "gid-idx", "g", -1, "index of the local GID (default: the first of the peer's kind)")
 	p.Lookup("gid-idx").DefValue = "0" // so that help doesn't show -1
