@@ -64,7 +64,7 @@ func TestClassify(t *testing.T) {
 
 // kicks replaces the system call that sends by a fake kernel's answers.
 func fakeKicks(t *testing.T, f func() unix.Errno) {
-	kickTX = func(int, uint32) unix.Errno { return f() }
+	kickTX = func(int) unix.Errno { return f() }
 	t.Cleanup(func() { kickTX = sendNothing })
 }
 

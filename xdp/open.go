@@ -215,7 +215,7 @@ func (s *Socket) selfTest() error {
 	if !s.cfg.tx {
 		return nil
 	}
-	if e := kickTX(s.fd, 0); classify(e) >= kickGone {
+	if e := kickTX(s.fd); classify(e) >= kickGone {
 		return fmt.Errorf("bound, but cannot send: %w", e)
 	}
 	return nil

@@ -187,7 +187,7 @@ func (s *Socket) flush() error {
 func (s *Socket) kick() error {
 	left := s.tx.pending()
 	for calls := left/leastBudget + 1; ; calls-- {
-		e := kickTX(s.fd, left)
+		e := kickTX(s.fd)
 		s.stats.kicks.Add(1)
 		now := s.tx.pending()
 		what := classify(e)
