@@ -71,7 +71,9 @@ const (
 	PortActiveDefer
 )
 
-var portStates = [...]string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
+var portStates = [...]string{
+	PortNop: "NOP", PortDown: "DOWN", PortInit: "INIT", PortArmed: "ARMED", PortActive: "ACTIVE", PortActiveDefer: "ACTIVE_DEFER",
+}
 
 // String gives the name that ibv_devinfo prints after "PORT_".
 func (s PortState) String() string {

@@ -18,11 +18,20 @@ const (
 	EventSIDRReply                         // the answer to Resolve: Status says which, and the Conn is done
 )
 
-var eventNames = [...]string{"", "Request", "Reply", "Established", "Rejected", "Unreachable", "Disconnected", "TimewaitExit",
-	"SIDRRequest", "SIDRReply"}
+var eventNames = [...]string{
+	EventRequest:      "Request",
+	EventReply:        "Reply",
+	EventEstablished:  "Established",
+	EventRejected:     "Rejected",
+	EventUnreachable:  "Unreachable",
+	EventDisconnected: "Disconnected",
+	EventTimewaitExit: "TimewaitExit",
+	EventSIDRRequest:  "SIDRRequest",
+	EventSIDRReply:    "SIDRReply",
+}
 
 func (t EventType) String() string {
-	if t > 0 && int(t) < len(eventNames) {
+	if int(t) < len(eventNames) && eventNames[t] != "" {
 		return eventNames[t]
 	}
 	return fmt.Sprintf("invalid event (%d)", uint8(t))

@@ -45,21 +45,48 @@ const (
 )
 
 var reasonNames = [...]string{
-	"none", "no QP", "no EEC", "no resources", "timeout", "unsupported request", "invalid communication ID",
-	"invalid communication instance", "invalid service ID", "invalid transport service type", "stale connection",
-	"RDC does not exist", "primary port GID rejected", "primary port LID rejected", "invalid primary SL",
-	"invalid primary traffic class", "invalid primary hop limit", "invalid primary packet rate", "alternate port GID rejected",
-	"alternate port LID rejected", "invalid alternate SL", "invalid alternate traffic class", "invalid alternate hop limit",
-	"invalid alternate packet rate", "port and CM redirection", "port redirection", "invalid path MTU",
-	"insufficient responder resources", "consumer reject", "RNR retry count reject", "duplicate local communication ID",
-	"unsupported class version", "invalid primary flow label", "invalid alternate flow label", "", "vendor option not supported",
+	ReasonNone:                  "none",
+	RejNoQP:                     "no QP",
+	RejNoEEC:                    "no EEC",
+	RejNoResources:              "no resources",
+	RejTimeout:                  "timeout",
+	RejUnsupported:              "unsupported request",
+	RejInvalidCommID:            "invalid communication ID",
+	RejInvalidCommInstance:      "invalid communication instance",
+	RejInvalidServiceID:         "invalid service ID",
+	RejInvalidTransport:         "invalid transport service type",
+	RejStale:                    "stale connection",
+	RejNoRDC:                    "RDC does not exist",
+	RejInvalidGID:               "primary port GID rejected",
+	RejInvalidLID:               "primary port LID rejected",
+	RejInvalidSL:                "invalid primary SL",
+	RejInvalidTrafficClass:      "invalid primary traffic class",
+	RejInvalidHopLimit:          "invalid primary hop limit",
+	RejInvalidPacketRate:        "invalid primary packet rate",
+	RejInvalidAltGID:            "alternate port GID rejected",
+	RejInvalidAltLID:            "alternate port LID rejected",
+	RejInvalidAltSL:             "invalid alternate SL",
+	RejInvalidAltTrafficClass:   "invalid alternate traffic class",
+	RejInvalidAltHopLimit:       "invalid alternate hop limit",
+	RejInvalidAltPacketRate:     "invalid alternate packet rate",
+	RejPortCMRedirect:           "port and CM redirection",
+	RejPortRedirect:             "port redirection",
+	RejInvalidMTU:               "invalid path MTU",
+	RejInsufficientResources:    "insufficient responder resources",
+	RejConsumer:                 "consumer reject",
+	RejInvalidRNRRetry:          "RNR retry count reject",
+	RejDuplicateCommID:          "duplicate local communication ID",
+	RejInvalidClassVersion:      "unsupported class version",
+	RejInvalidFlowLabel:         "invalid primary flow label",
+	RejInvalidAltFlowLabel:      "invalid alternate flow label",
+	RejVendorOptionNotSupported: "vendor option not supported",
 }
 
 func (r Reason) String() string {
 	if int(r) < len(reasonNames) && reasonNames[r] != "" {
 		return reasonNames[r]
 	}
-	return fmt.Sprintf("reason %d", uint16(r))
+	return fmt.Sprintf("invalid reason (%d)", uint16(r))
 }
 
 // SIDRStatus is the answer to a SIDR request (IBA 12.11.2.1).
@@ -75,14 +102,20 @@ const (
 	SIDRUnsupportedVersion SIDRStatus = 5
 )
 
-var sidrNames = [...]string{"QPN and Q_Key valid", "service ID not supported", "rejected by the service provider", "no QP available",
-	"redirect to another port", "version not supported"}
+var sidrNames = [...]string{
+	SIDRValid:              "QPN and Q_Key valid",
+	SIDRUnsupportedService: "service ID not supported",
+	SIDRRejected:           "rejected by the service provider",
+	SIDRNoQP:               "no QP available",
+	SIDRRedirect:           "redirect to another port",
+	SIDRUnsupportedVersion: "version not supported",
+}
 
 func (s SIDRStatus) String() string {
 	if int(s) < len(sidrNames) {
 		return sidrNames[s]
 	}
-	return fmt.Sprintf("SIDR status %d", uint8(s))
+	return fmt.Sprintf("invalid SIDR status (%d)", uint8(s))
 }
 
 // apStatus is the answer to a LAP (IBA 12.8.2.1).

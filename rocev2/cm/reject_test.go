@@ -288,12 +288,12 @@ func TestFull(t *testing.T) {
 // Every reason and state that is named has a name, and others say what they are.
 func TestNames(t *testing.T) {
 	for r := ReasonNone; r <= RejVendorOptionNotSupported; r++ {
-		if (r.String() == "reason 34") != (r == 34) {
+		if (r.String() == "invalid reason (34)") != (r == 34) {
 			t.Errorf("reason %d is %q", uint16(r), r)
 		}
 	}
-	if Reason(99).String() != "reason 99" || State(99).String() != "invalid state (99)" || SIDRStatus(9).String() != "SIDR status 9" ||
-		EventType(0).String() != "invalid event (0)" || EventSIDRReply.String() != "SIDRReply" || SidrRepSent.String() != "SIDR_REP Sent" {
+	if Reason(99).String() != "invalid reason (99)" || State(99).String() != "invalid state (99)" || SIDRStatus(9).String() != "invalid SIDR status (9)" || Transport(2).String() != "invalid transport (2)" ||
+		EventType(0).String() != "invalid event (0)" || EventType(99).String() != "invalid event (99)" || EventSIDRReply.String() != "SIDRReply" || SidrRepSent.String() != "SIDR_REP Sent" {
 		t.Error("names")
 	}
 }

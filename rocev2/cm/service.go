@@ -94,14 +94,13 @@ const (
 	UC Transport = 1
 )
 
+var transportNames = [...]string{RC: "RC", UC: "UC"}
+
 func (t Transport) String() string {
-	switch t {
-	case RC:
-		return "RC"
-	case UC:
-		return "UC"
+	if int(t) < len(transportNames) {
+		return transportNames[t]
 	}
-	return fmt.Sprintf("transport %d", uint8(t))
+	return fmt.Sprintf("invalid transport (%d)", uint8(t))
 }
 
 // pathLocal is the LID of an end on Ethernet, where there are none: the permissive one, as Linux has it.

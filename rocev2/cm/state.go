@@ -52,8 +52,24 @@ const (
 	SidrRepSent
 )
 
-var stateNames = [...]string{"Idle", "REQ Sent", "REP Wait", "REP Rcvd", "MRA(REP) Sent", "REQ Rcvd", "MRA(REQ) Sent", "REP Sent",
-	"RTU Wait", "Established", "DREQ Sent", "TimeWait", "Refused", "SIDR_REQ Sent", "SIDR_REQ Rcvd", "SIDR_REP Sent"}
+var stateNames = [...]string{
+	Idle:        "Idle",
+	ReqSent:     "REQ Sent",
+	ReqMRA:      "REP Wait",
+	RepRcvd:     "REP Rcvd",
+	MRARepSent:  "MRA(REP) Sent",
+	ReqRcvd:     "REQ Rcvd",
+	MRAReqSent:  "MRA(REQ) Sent",
+	RepSent:     "REP Sent",
+	RepMRA:      "RTU Wait",
+	Established: "Established",
+	DreqSent:    "DREQ Sent",
+	TimeWait:    "TimeWait",
+	Refused:     "Refused",
+	SidrReqSent: "SIDR_REQ Sent",
+	SidrReqRcvd: "SIDR_REQ Rcvd",
+	SidrRepSent: "SIDR_REP Sent",
+}
 
 func (s State) String() string {
 	if int(s) < len(stateNames) {
@@ -89,8 +105,29 @@ const (
 	callReplySIDR
 )
 
-var inputNames = [...]string{"REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP", "LAP", "SIDR_REQ", "SIDR_REP", "timeout",
-	"connect", "accept", "reject", "extend", "ready", "established", "disconnect", "abandon", "resolve", "reply SIDR"}
+var inputNames = [...]string{
+	gotREQ:          "REQ",
+	gotMRA:          "MRA",
+	gotREJ:          "REJ",
+	gotREP:          "REP",
+	gotRTU:          "RTU",
+	gotDREQ:         "DREQ",
+	gotDREP:         "DREP",
+	gotLAP:          "LAP",
+	gotSIDRREQ:      "SIDR_REQ",
+	gotSIDRREP:      "SIDR_REP",
+	timeout:         "timeout",
+	callConnect:     "connect",
+	callAccept:      "accept",
+	callReject:      "reject",
+	callExtend:      "extend",
+	callReady:       "ready",
+	callEstablished: "established",
+	callDisconnect:  "disconnect",
+	callAbandon:     "abandon",
+	callResolve:     "resolve",
+	callReplySIDR:   "reply SIDR",
+}
 
 func (k inputKind) String() string { return inputNames[k] }
 
