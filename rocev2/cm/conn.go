@@ -2,6 +2,7 @@ package cm
 
 import (
 	"container/heap"
+	"container/list"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ type Conn struct {
 	tid      uint64
 	msg      [mad.Size]byte // what is sent again
 	timer    int            // index in m.timers
+	kept     *list.Element  // of m.kept, nil if it isn't there
 	deadline clock.Time
 	tries    int           // how often the message may be sent again
 	wait     time.Duration // between
@@ -126,9 +128,8 @@ func (c *Conn) enter(next State, now clock.Time) {
 		c.setDeadline(clock.Never)
 	case TimeWait: // until no old packet of the QPs can be under way (IBA 12.9.8.4)
 		c.setDeadline(now.Add(c.timewait))
-	case Refused, SidrRepSent: // for three repetitions; who asks even later asks the consumer anew
-		c.m.forgetQP(c)
-		c.setDeadline(now.Add(4 * c.wait))
+	case Refused, SidrRepSent:
+		c.m.keep(c, now)
 	case Idle:
 		c.m.forget(c)
 	}

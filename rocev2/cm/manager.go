@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"container/list"
 	"fmt"
 	"math/rand/v2"
 
@@ -17,6 +18,7 @@ type Config struct {
 	AckDelay uint8             // in which the CA answers a packet: 4.096 µs × 2^n
 	Random   func() uint32     // of communication and transaction ids; nil: a random source
 	MaxConns int               // that there are at once, those that end included; 0: 65536
+	MaxKept  int               // besides, refusals and answers of SIDR that can be repeated; the oldest gives way to one more; 0: 4096
 	MaxOut   int               // datagrams that wait to be sent; what comes on top is lost, as it may be on its way; 0: 4096
 }
 
@@ -32,6 +34,9 @@ func (c *Config) defaults() {
 	}
 	if c.MaxConns == 0 {
 		c.MaxConns = 1 << 16
+	}
+	if c.MaxKept == 0 {
+		c.MaxKept = 4096
 	}
 	if c.MaxOut == 0 {
 		c.MaxOut = 4096
@@ -58,6 +63,7 @@ type Manager struct {
 	conns     map[uint32]*Conn // by their local communication id
 	peers     map[peerID]*Conn // … and by the peer's
 	peerQPs   map[peerQP]*Conn // … and by the peer's QP: one of its QPs has one connection
+	kept      list.List        // of *Conn that have given their last answer, oldest first
 	timers    timers
 	events    []Event
 	out       []Datagram
@@ -167,8 +173,8 @@ func (m *Manager) send(local, remote ib.GID, tclass uint8, msg []byte) {
 
 // newConn makes a Conn with an id that can't be guessed.
 func (m *Manager) newConn(local, remote ib.GID, tclass uint8) (*Conn, error) {
-	if len(m.conns) >= m.cfg.MaxConns {
-		return nil, fmt.Errorf("cm: %w: %d of %d exist", ErrLimit, len(m.conns), m.cfg.MaxConns)
+	if n := len(m.conns) - m.kept.Len(); n >= m.cfg.MaxConns {
+		return nil, fmt.Errorf("cm: %w: %d of %d exist", ErrLimit, n, m.cfg.MaxConns)
 	}
 	c := &Conn{m: m, local: local, remote: remote, tclass: tclass, timer: noTimer, deadline: clock.Never}
 	for c.id == 0 || m.conns[c.id] != nil {
@@ -188,8 +194,21 @@ func (m *Manager) know(c *Conn) {
 	m.peerQPs[c.byQP] = c
 }
 
+// keep keeps c for who asks again, and gives up the oldest of too many such: that peer may ask the consumer anew.
+func (m *Manager) keep(c *Conn, now clock.Time) {
+	m.forgetQP(c)
+	c.kept = m.kept.PushBack(c)
+	c.setDeadline(now.Add(4 * c.wait)) // for three repetitions
+	if m.kept.Len() > m.cfg.MaxKept {
+		m.kept.Front().Value.(*Conn).enter(Idle, now)
+	}
+}
+
 func (m *Manager) forget(c *Conn) {
 	c.setDeadline(clock.Never)
+	if c.kept != nil {
+		m.kept.Remove(c.kept)
+	}
 	delete(m.conns, c.id)
 	if m.peers[c.byPeer] == c {
 		delete(m.peers, c.byPeer)

@@ -285,6 +285,33 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// Refusals, and answers of SIDR, are kept to be repeated, and take no connection's place: not even when more are made
+// than are kept.
+func TestKeptTakeNoPlace(t *testing.T) {
+	conform.Row(t, "5.10/rej-28")
+	p := newPairOf(t, Config{}, Config{MaxConns: 1, MaxKept: 2}, ListenOptions{})
+	for i := range 5 {
+		r := request()
+		r.QPN += ib.QPN(i)
+		must(p.a.Connect(r, p.now))
+		p.ok(p.event(p.b, EventRequest).Conn.Reject(RejConsumer, nil, nil, p.now))
+		p.event(p.a, EventRejected)
+		must(p.a.Resolve(r, p.now))
+		p.ok(p.event(p.b, EventSIDRRequest).Conn.ReplySIDR(SIDRRejected, 0, 0, nil, p.now))
+		p.event(p.a, EventSIDRReply)
+	}
+	if n := p.b.Conns(); n != 2 {
+		t.Errorf("%d are kept, want 2", n)
+	}
+	p.connected()
+	r := request()
+	r.QPN++
+	p.rejected(r, RejNoResources)
+	if n := p.b.Conns(); n != 3 {
+		t.Errorf("%d connections and kept ones, want 3", n)
+	}
+}
+
 // Every reason and state that is named has a name, and others say what they are.
 func TestNames(t *testing.T) {
 	for r := ReasonNone; r <= RejVendorOptionNotSupported; r++ {
