@@ -90,14 +90,14 @@ func (d *Device) AVFromWC(wc *WC, grh []byte) (AV, error) {
 }
 
 // answerIndex returns the index of the GID that a datagram to dst, which came in a VLAN or with 0 in none, is answered from;
-// -1 if there is none. To a group, it is the first of the sender's kind.
+// -1 if there is none.
 func (d *Device) answerIndex(dst, sender ib.GID, vlan uint16) int {
-	for i, g := range d.engine.GIDs() {
-		fits := g == dst
-		if dst.IsMulticast() {
-			fits = !g.IsZero() && g.Is4() == sender.Is4() && g.IsLinkLocal() == sender.IsLinkLocal()
-		}
-		if fits && d.engine.VLANOf(i) == vlan {
+	gids := d.engine.GIDs()
+	if dst.IsMulticast() {
+		return sourceGID(gids, sender, func(i int) bool { return d.engine.VLANOf(i) == vlan })
+	}
+	for i, g := range gids {
+		if g == dst && d.engine.VLANOf(i) == vlan {
 			return i
 		}
 	}

@@ -43,7 +43,9 @@ type ConnectOptions struct {
 	RxeFlush        bool    // the peer is a Linux rxe, whose FLUSH has an ICRC of its own; see AV
 }
 
-func (o *ConnectOptions) defaults(active ib.MTU) {
+// WithDefaults returns o with the value of each field that stands for another, on device d: no 0 of the result stands for
+// something else.
+func (o ConnectOptions) WithDefaults(d *Device) ConnectOptions {
 	for _, d := range []struct {
 		v *uint8
 		n uint8
@@ -58,8 +60,9 @@ func (o *ConnectOptions) defaults(active ib.MTU) {
 		}
 	}
 	if o.PathMTU == 0 {
-		o.PathMTU = min(ib.MTU1024, active)
+		o.PathMTU = min(ib.MTU1024, d.engine.ActiveMTU())
 	}
+	return o
 }
 
 // newPSN chooses a first PSN that can't be guessed, and that packets of an earlier connection of the QP don't fit.
@@ -117,7 +120,7 @@ func (q *QP) ToRTR(peer Endpoint, o ConnectOptions) error {
 	if o.GIDIndex < 0 || o.GIDIndex > 255 {
 		return q.errorf("connect: %w: GID index %d (allowed: 0 to 255)", ErrInvalid, o.GIDIndex)
 	}
-	o.defaults(q.dev.engine.ActiveMTU())
+	o = o.WithDefaults(q.dev)
 	return q.Modify(QPAttr{
 		State: StateRTR, PathMTU: o.PathMTU, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxDestRdAtomic, MinRNRTimer: o.MinRNRTimer,
@@ -127,7 +130,7 @@ func (q *QP) ToRTR(peer Endpoint, o ConnectOptions) error {
 
 // ToRTS moves the QP from RTR to RTS, where it sends too. Its first PSN is the one that Endpoint tells.
 func (q *QP) ToRTS(o ConnectOptions) error {
-	o.defaults(q.dev.engine.ActiveMTU())
+	o = o.WithDefaults(q.dev)
 	return q.Modify(QPAttr{
 		State: StateRTS, SQPSN: ib.PSN(q.psn.Load()), Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry, MaxRdAtomic: o.MaxRdAtomic,
 	}, q.connectMask(AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic))

@@ -63,6 +63,31 @@ func (d *Device) QueryGID(index int) (ib.GID, error) {
 	return gids[index], nil
 }
 
+// SourceGID returns the index of the GID that packets to a peer come from, unless one is chosen: the first of the peer's
+// version of IP that is link-local as the peer is, or as it isn't; else the first of that version. The error wraps ErrInvalid.
+func (d *Device) SourceGID(peer ib.GID) (index int, err error) {
+	gids := d.engine.GIDs()
+	if index = sourceGID(gids, peer, func(int) bool { return true }); index < 0 {
+		return 0, d.errorf("%w: no address of the IP version of %v (its GIDs: %s)", ErrInvalid, peer, listGIDs(gids))
+	}
+	return index, nil
+}
+
+// sourceGID is SourceGID among the GIDs of a table whose indices will do; -1 if there is none.
+func sourceGID(gids []ib.GID, peer ib.GID, ok func(index int) bool) int {
+	found := -1
+	for i, g := range gids {
+		switch {
+		case g.IsZero() || g.Is4() != peer.Is4() || !ok(i):
+		case g.Addr().IsLinkLocalUnicast() == peer.Addr().IsLinkLocalUnicast():
+			return i
+		case found < 0:
+			found = i
+		}
+	}
+	return found
+}
+
 // QueryVLAN returns the id of the 802.1Q VLAN that the GID at an index is of, as those of the VLAN netdevs above the
 // interface are; 0: its packets are untagged.
 func (d *Device) QueryVLAN(index int) (uint16, error) {

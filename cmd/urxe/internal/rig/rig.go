@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/urxe/urxe/ib"
@@ -53,36 +52,13 @@ func CheckMTU(d *verbs.Device, mtu ib.MTU) error {
 }
 
 // PickGID returns the index of the GID by which d reaches a peer: the one that was asked for, or, if that is negative,
-// the first of the peer's kind.
+// Device.SourceGID.
 func PickGID(d *verbs.Device, asked int, peer ib.GID) (int, error) {
 	if asked >= 0 {
 		_, err := d.QueryGID(asked)
 		return asked, err
 	}
-	kind := slices.IndexFunc(d.GIDs(), func(g ib.GID) bool { return !g.IsZero() && g.Is4() == peer.Is4() })
-	same := slices.IndexFunc(d.GIDs(), func(g ib.GID) bool {
-		return !g.IsZero() && g.Is4() == peer.Is4() && g.IsLinkLocal() == peer.IsLinkLocal()
-	})
-	switch {
-	case same >= 0:
-		return same, nil
-	case kind >= 0:
-		return kind, nil
-	}
-	return 0, fmt.Errorf("%s has no address of the kind of %v (its GIDs: %s)", d.Name(), peer, list(d.GIDs()))
-}
-
-func list(gids []ib.GID) string {
-	var names []string
-	for _, g := range gids {
-		if !g.IsZero() {
-			names = append(names, g.String())
-		}
-	}
-	if names == nil {
-		return "none"
-	}
-	return strings.Join(names, ", ")
+	return d.SourceGID(peer)
 }
 
 // PeerOf returns the GID that stands for an address of a TCP connection.

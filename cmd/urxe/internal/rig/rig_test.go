@@ -57,9 +57,10 @@ func TestPickGID(t *testing.T) {
 		{d, 4, "fe80::9", 4, ""}, // as asked
 		{d, 1, "10.0.0.9", 1, "no GID at index 1 (the table: 0: fe80::1, 2: ::ffff:10.0.0.1"},
 		{d, 5, "10.0.0.9", 5, "no GID at index 5"},
-		{v6, -1, "10.0.0.9", 0, "no address of the kind of ::ffff:10.0.0.9 (its GIDs: fe80::1, fd00::1)"},
+		{v6, -1, "10.0.0.9", 0, "no address of the IP version of ::ffff:10.0.0.9 (its GIDs: 0: fe80::1, 1: fd00::1)"},
 		{device(t, "fe80::1", "10.0.0.1"), -1, "fd00::9", 0, ""},
 		{device(t, "fd00::1", "10.0.0.1"), -1, "fe80::9", 0, ""},
+		{device(t, "169.254.0.1", "10.0.0.1"), -1, "10.0.0.9", 1, ""},
 	} {
 		got, err := PickGID(c.d, c.asked, gid(t, c.peer))
 		if c.err == "" && (err != nil || got != c.want) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
