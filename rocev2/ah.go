@@ -36,7 +36,7 @@ func (p *Port) CreateAH(av qp.AV) (*AH, error) {
 	a.Multicast = av.DGID.IsMulticast()
 	h := p.resolve(a.pair)
 	if h.err != nil {
-		return nil, fmt.Errorf("%s: create AH: no way to %v: %w", p.Name(), av.DGID, h.err)
+		return nil, fmt.Errorf("%s: create AH: %w", p.Name(), noWay(&av, h.err))
 	}
 	p.ahMu.Lock()
 	defer p.ahMu.Unlock()
@@ -45,6 +45,22 @@ func (p *Port) CreateAH(av qp.AV) (*AH, error) {
 	p.ahs[a] = struct{}{}
 	a.use(h)
 	return a, nil
+}
+
+func noWay(av *qp.AV, why error) error { return fmt.Errorf("no way to %v: %w", av.DGID, why) }
+
+// NextHopKnown reports whether the MAC address is known that packets of an
+// address vector go to; if it isn't, it is asked for. An error says why there
+// can be no such packets.
+func (p *Port) NextHopKnown(av qp.AV) (bool, error) {
+	if err := p.checkAV(&av); err != nil {
+		return false, fmt.Errorf("%s: %w", p.Name(), err)
+	}
+	h := p.resolve(p.pairOf(&av))
+	if h.err != nil {
+		return false, fmt.Errorf("%s: %w", p.Name(), noWay(&av, h.err))
+	}
+	return h.known, nil
 }
 
 // spread returns the UDP source port of datagrams: that of the flow label, or,

@@ -53,6 +53,16 @@ func (p *PD) CreateAH(av AV) (*AH, error) {
 	return a, nil
 }
 
+// NextHopKnown reports whether datagrams to an address vector go out at once, as the MAC address of the next hop is known. If
+// it isn't, it is asked for. The error wraps ErrInvalid: no AH can be made of that address vector.
+func (d *Device) NextHopKnown(av AV) (bool, error) {
+	known, err := d.engine.NextHopKnown(av)
+	if err != nil {
+		err = d.errorf("%w: %w", ErrInvalid, err)
+	}
+	return known, err
+}
+
 // AV returns the address vector, with its defaults filled in.
 func (a *AH) AV() AV { return a.engine.AV() }
 

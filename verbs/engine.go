@@ -28,6 +28,7 @@ type engine interface {
 	Barrier()
 	Close() error
 	createQP(i rocev2.QPInit) (engineQP, error)
+	NextHopKnown(av AV) (bool, error)
 	createAH(av AV) (engineAH, error)
 }
 

@@ -66,6 +66,8 @@ func (e *fakeEngine) createQP(i rocev2.QPInit) (engineQP, error) {
 	return &fakeQP{engine: e, num: e.next, init: i}, nil
 }
 
+func (e *fakeEngine) NextHopKnown(AV) (bool, error) { return true, nil }
+
 func (e *fakeEngine) createAH(av AV) (engineAH, error) {
 	if e.fail != nil {
 		return nil, e.fail
