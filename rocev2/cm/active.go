@@ -1,6 +1,8 @@
 package cm
 
 import (
+	"errors"
+
 	"github.com/urxe/urxe/ib/mad"
 	"github.com/urxe/urxe/internal/clock"
 )
@@ -8,21 +10,21 @@ import (
 // Connect asks for a connection. Its end is an event: Reply, then the consumer moves its QP to RTS and calls Ready;
 // Rejected; or Unreachable. Errors wrap ErrInvalid or ErrLimit.
 func (m *Manager) Connect(r Request, now clock.Time) (*Conn, error) {
-	r.defaults()
-	if err := r.check(MaxREQPrivate); err != nil {
-		return nil, invalid(callConnect, err)
-	}
-	c, err := m.ask(&r)
-	if err != nil {
-		return nil, err
-	}
-	return c, c.call(&input{what: callConnect, now: now})
+	return m.ask(&r, MaxREQPrivate, &input{what: callConnect, now: now})
 }
 
-// ask makes a Conn of which this side is the active one.
-func (m *Manager) ask(r *Request) (*Conn, error) {
+// ask makes a Conn of which this side is the active one, and begins it.
+func (m *Manager) ask(r *Request, private int, in *input) (*Conn, error) {
+	r.defaults()
+	if r.PKey == 0 {
+		r.PKey = m.cfg.PKeys[0]
+	}
+	i, err := m.pkeyIndex(r.PKey)
+	if err := errors.Join(err, r.check(private)); err != nil {
+		return nil, invalid(in.what, err)
+	}
 	r.Private = clone(r.Private)
-	c, err := m.newConn(r.Local, r.Remote, r.TrafficClass)
+	c, err := m.newConn(Path{Local: r.Local, Remote: r.Remote, SGIDIndex: r.SGIDIndex, TrafficClass: r.TrafficClass, FlowLabel: r.FlowLabel, PKeyIndex: uint16(i)})
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +33,7 @@ func (m *Manager) ask(r *Request) (*Conn, error) {
 	// The answer has the time that it was given, and both messages are under way (IBA 12.9.8.1).
 	c.wait = responseTime(Timeout(r.ResponseTimeout) + 2*Timeout(r.PacketLifetime))
 	c.timewait = Timeout(ackTimeout(r.PacketLifetime, m.cfg.AckDelay))
-	return c, nil
+	return c, c.call(in)
 }
 
 func (c *Conn) sendREQ(in *input) bool {

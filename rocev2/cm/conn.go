@@ -27,19 +27,18 @@ var (
 type Conn struct {
 	User any // the consumer's own
 
-	m             *Manager
-	id, remoteID  uint32
-	state         State
-	active        bool
-	local, remote ib.GID
-	tclass        uint8
-	guid          ib.GUID // of the peer's CA, once it is known
-	localQPN      ib.QPN
-	req           *Request
-	peer          Peer
-	listener      *Listener
-	byPeer        peerID // its key in m.peers and m.peerQPs, once it has one
-	byQP          peerQP
+	m            *Manager
+	id, remoteID uint32
+	state        State
+	active       bool
+	path         Path
+	guid         ib.GUID // of the peer's CA, once it is known
+	localQPN     ib.QPN
+	req          *Request
+	peer         Peer
+	listener     *Listener
+	byPeer       peerID // its key in m.peers and m.peerQPs, once it has one
+	byQP         peerQP
 
 	tid      uint64
 	msg      [mad.Size]byte // what is sent again
@@ -60,8 +59,8 @@ func (c *Conn) State() State { return c.state }
 // Active reports whether this side asked for the connection.
 func (c *Conn) Active() bool { return c.active }
 
-// Addresses returns the GIDs of the two ends.
-func (c *Conn) Addresses() (local, remote ib.GID) { return c.local, c.remote }
+// Path returns the path of the connection's messages, which its QPs have, too.
+func (c *Conn) Path() Path { return c.path }
 
 // Peer returns what is known of the peer: all of it from the event Request or Reply on, and of SIDR its QPN and QKey from
 // SIDRReply on.
@@ -164,7 +163,7 @@ func ids(b []byte, local, remote uint32) {
 	v.SetRemoteCommID(remote)
 }
 
-func (c *Conn) send() { c.m.send(c.local, c.remote, c.tclass, c.msg[:]) }
+func (c *Conn) send() { c.m.send(c.path, c.msg[:]) }
 
 // sendFirst sends c.msg, to be sent again when no answer comes.
 func (c *Conn) sendFirst(in *input) bool {

@@ -23,7 +23,8 @@ type pair struct {
 	now  clock.Time
 	a, b *end
 	lose func(from *end, m mad.MAD) bool
-	log  []mad.AttributeID // what was sent, lost or not
+	see  func(from *end, d *Datagram) // each that was sent
+	log  []mad.AttributeID            // what was sent, lost or not
 }
 
 // end is one of them.
@@ -71,6 +72,13 @@ func (p *pair) deliver() {
 	}
 }
 
+// arrived is what d is at the other end, whose P_Key table is the same.
+func (d *Datagram) arrived() *Datagram {
+	back := *d
+	back.Local, back.Remote = d.Remote, d.Local
+	return &back
+}
+
 func (p *pair) from(x, y *end) (n int) {
 	var d Datagram
 	for ; x.Next(&d); n++ {
@@ -79,10 +87,13 @@ func (p *pair) from(x, y *end) (n int) {
 		if d.Local != x.gid || d.Remote != y.gid {
 			p.t.Fatalf("sent from %v to %v", d.Local, d.Remote)
 		}
+		if p.see != nil {
+			p.see(x, &d)
+		}
 		if p.lose != nil && p.lose(x, m) {
 			continue
 		}
-		y.Receive(&Datagram{Local: d.Remote, Remote: d.Local, MAD: d.MAD}, p.now)
+		y.Receive(d.arrived(), p.now)
 	}
 	return n
 }

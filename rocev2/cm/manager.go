@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
@@ -15,6 +16,7 @@ type Config struct {
 	GUID     ib.GUID           // of the CA
 	Owns     func(ib.GID) bool // whether a GID is the port's, for REJ 12; nil: all are
 	MTU      func() ib.MTU     // the greatest path MTU, for REJ 26; nil: 4096
+	PKeys    ib.PKeyTable      // of the port; nil: ib.PKeyDefault alone
 	AckDelay uint8             // in which the CA answers a packet: 4.096 µs × 2^n
 	Random   func() uint32     // of communication and transaction ids; nil: a random source
 	MaxConns int               // that there are at once, those that end included; 0: 65536
@@ -28,6 +30,9 @@ func (c *Config) defaults() {
 	}
 	if c.MTU == nil {
 		c.MTU = func() ib.MTU { return ib.MTU4096 }
+	}
+	if c.PKeys == nil {
+		c.PKeys = ib.PKeyTable{ib.PKeyDefault}
 	}
 	if c.Random == nil {
 		c.Random = rand.Uint32
@@ -87,9 +92,17 @@ type peerQP struct {
 
 // Datagram is a message that came to QP1 or is to be sent from it.
 type Datagram struct {
+	Path
+	MAD [mad.Size]byte
+}
+
+// Path is the way of datagrams between this port and another.
+type Path struct {
 	Local, Remote ib.GID // of this port, and of the other
+	SGIDIndex     uint8  // of Local in the port's GID table, where one GID may be in several VLANs
 	TrafficClass  uint8
-	MAD           [mad.Size]byte
+	FlowLabel     uint32 // 20 bits
+	PKeyIndex     uint16 // in Config.PKeys: of the entry that what comes matches, and what goes has
 }
 
 // New makes a Manager.
@@ -106,15 +119,17 @@ type Listener struct {
 	service ServiceID
 	o       ListenOptions
 	waiting int // requests that the consumer hasn't answered
+	index   int // of o.PKey in Config.PKeys, -1 for all
 }
 
 // ListenOptions are how a service is offered. The zero value works.
 type ListenOptions struct {
-	Backlog     int   // requests that may wait for the consumer; more are refused with "no resources"; 0: 128
-	MinRNRRetry uint8 // the least RNR retry count that a peer may ask for; less is refused with REJ 29 (0: any)
+	Backlog     int     // requests that may wait for the consumer; more are refused with REJ 3, those of SIDR are lost; 0: 128
+	MinRNRRetry uint8   // the least RNR retry count that a peer may ask for, 0 to 7; less is refused with REJ 29
+	PKey        ib.PKey // the partition in which the service is offered, an entry of Config.PKeys; 0: in all of them
 }
 
-// Listen offers a service. Requests are events, Request or SIDRRequest. Errors wrap ErrInUse.
+// Listen offers a service. Requests are events, Request or SIDRRequest. Errors wrap ErrInUse or ErrInvalid.
 func (m *Manager) Listen(s ServiceID, o ListenOptions) (*Listener, error) {
 	if m.listeners[s] != nil {
 		return nil, fmt.Errorf("cm: listen: service %v: %w", s, ErrInUse)
@@ -122,9 +137,48 @@ func (m *Manager) Listen(s ServiceID, o ListenOptions) (*Listener, error) {
 	if o.Backlog == 0 {
 		o.Backlog = 128
 	}
-	l := &Listener{m: m, service: s, o: o}
+	l := &Listener{m: m, service: s, o: o, index: -1}
+	if o.PKey != 0 {
+		var err error
+		if l.index, err = m.pkeyIndex(o.PKey); err != nil {
+			return nil, fmt.Errorf("cm: listen: service %v: %w: %w", s, ErrInvalid, err)
+		}
+	}
 	m.listeners[s] = l
 	return l, nil
+}
+
+// pkeyIndex returns the index of a P_Key that the port has.
+func (m *Manager) pkeyIndex(k ib.PKey) (int, error) {
+	i := slices.Index(m.cfg.PKeys, k)
+	if i < 0 {
+		return i, fmt.Errorf("P_Key %v isn't in the port's table: %v", k, m.cfg.PKeys)
+	}
+	return i, nil
+}
+
+// listener returns who takes requests for a service in the partition of a peer's P_Key, nil if nobody does.
+func (m *Manager) listener(s ServiceID, k ib.PKey) *Listener {
+	if l := m.listeners[s]; l != nil && (l.index < 0 || k.Matches(l.o.PKey)) {
+		return l
+	}
+	return nil
+}
+
+// member reports whether the port is in the partition of a peer's P_Key.
+func (l *Listener) member(k ib.PKey) bool {
+	_, ok := l.m.cfg.PKeys.Find(k)
+	return ok
+}
+
+// path returns the path that d came by, in the partition of a peer's P_Key that the port is in.
+func (l *Listener) path(d *Datagram, k ib.PKey) Path {
+	p, i := d.Path, l.index
+	if i < 0 {
+		i, _ = l.m.cfg.PKeys.Find(k)
+	}
+	p.PKeyIndex = uint16(i)
+	return p
 }
 
 // Close ends the offer. What was asked for before waits for its answer still.
@@ -160,7 +214,7 @@ func (m *Manager) Next(d *Datagram) bool {
 	return true
 }
 
-func (m *Manager) send(local, remote ib.GID, tclass uint8, msg []byte) {
+func (m *Manager) send(to Path, msg []byte) {
 	if len(m.out)-m.sent >= m.cfg.MaxOut {
 		m.Counters.Unsent++
 		return
@@ -168,15 +222,15 @@ func (m *Manager) send(local, remote ib.GID, tclass uint8, msg []byte) {
 	if m.sent > len(m.out)/2 { // what was taken makes room, though it is never all
 		m.out, m.sent = m.out[:copy(m.out, m.out[m.sent:])], 0
 	}
-	m.out = append(m.out, Datagram{Local: local, Remote: remote, TrafficClass: tclass, MAD: [mad.Size]byte(msg)})
+	m.out = append(m.out, Datagram{Path: to, MAD: [mad.Size]byte(msg)})
 }
 
 // newConn makes a Conn with an id that can't be guessed.
-func (m *Manager) newConn(local, remote ib.GID, tclass uint8) (*Conn, error) {
+func (m *Manager) newConn(p Path) (*Conn, error) {
 	if n := len(m.conns) - m.kept.Len(); n >= m.cfg.MaxConns {
 		return nil, fmt.Errorf("cm: %w: %d of %d exist", ErrLimit, n, m.cfg.MaxConns)
 	}
-	c := &Conn{m: m, local: local, remote: remote, tclass: tclass, timer: noTimer, deadline: clock.Never}
+	c := &Conn{m: m, path: p, timer: noTimer, deadline: clock.Never}
 	for c.id == 0 || m.conns[c.id] != nil {
 		c.id = m.cfg.Random()
 	}
@@ -188,8 +242,8 @@ func (m *Manager) newTID(id uint32) uint64 { return uint64(m.cfg.Random())<<32 |
 
 // know enters c under the ids of its peer.
 func (m *Manager) know(c *Conn) {
-	c.byPeer = peerID{from: c.remote, guid: c.guid, id: c.remoteID}
-	c.byQP = peerQP{c.remote, c.guid, c.peer.QPN}
+	c.byPeer = peerID{from: c.path.Remote, guid: c.guid, id: c.remoteID}
+	c.byQP = peerQP{c.path.Remote, c.guid, c.peer.QPN}
 	m.peers[c.byPeer] = c
 	m.peerQPs[c.byQP] = c
 }

@@ -64,6 +64,6 @@ func (c *Conn) tooLate(*input) bool {
 
 // refuseLAP answers that there are no alternate paths here (IBA 12.8.2).
 func (c *Conn) refuseLAP(in *input) bool {
-	c.m.sendAPR(c.local, c.remote, c.tclass, in.mad, c.id, c.remoteID, apUnsupported)
+	c.m.sendAPR(c.path, in.mad, c.id, c.remoteID, apUnsupported)
 	return true
 }

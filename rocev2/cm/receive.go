@@ -67,7 +67,7 @@ func (m *Manager) find(d *Datagram, p mad.MAD) *Conn {
 		return m.findByGUID(d, mad.REJ(p.Data()))
 	}
 	c := m.conns[v.RemoteCommID()]
-	if c == nil || c.remote != d.Remote || c.sidr() || !c.isPeer(p.Attribute(), v.LocalCommID()) {
+	if c == nil || c.path.Remote != d.Remote || c.sidr() || !c.isPeer(p.Attribute(), v.LocalCommID()) {
 		return nil
 	}
 	return c
@@ -109,9 +109,9 @@ func (m *Manager) unknown(d *Datagram, p mad.MAD) {
 		var b [mad.Size]byte
 		a := answer(b[:], p, mad.AttrDREP)
 		ids(a.Data(), v.RemoteCommID(), v.LocalCommID())
-		m.send(d.Local, d.Remote, d.TrafficClass, a)
+		m.send(d.Path, a)
 	case mad.AttrLAP:
-		m.sendAPR(d.Local, d.Remote, d.TrafficClass, p, v.RemoteCommID(), v.LocalCommID(), apInvalidCommID)
+		m.sendAPR(d.Path, p, v.RemoteCommID(), v.LocalCommID(), apInvalidCommID)
 	}
 }
 
@@ -136,15 +136,15 @@ func (m *Manager) refuse(d *Datagram, p mad.MAD, about message, r Reason, info [
 	v.SetMessageRejected(uint8(about))
 	v.SetReason(uint16(r))
 	v.SetInfoLength(uint8(copy(v.Info(), info)))
-	m.send(d.Local, d.Remote, d.TrafficClass, a)
+	m.send(d.Path, a)
 }
 
-func (m *Manager) sendAPR(local, remote ib.GID, tclass uint8, lap mad.MAD, localID, remoteID uint32, s apStatus) {
+func (m *Manager) sendAPR(to Path, lap mad.MAD, localID, remoteID uint32, s apStatus) {
 	var b [mad.Size]byte
 	a := answer(b[:], lap, mad.AttrAPR)
 	ids(a.Data(), localID, remoteID)
 	mad.APR(a.Data()).SetStatus(uint8(s))
-	m.send(local, remote, tclass, a)
+	m.send(to, a)
 }
 
 // receiveREQ takes a REQ: one that comes again, or a new one, which is refused or is an event.
@@ -156,13 +156,15 @@ func (m *Manager) receiveREQ(d *Datagram, p mad.MAD, now clock.Time) {
 		c.feed(&input{what: gotREQ, now: now, mad: p})
 		return
 	}
-	l := m.listeners[ServiceID(v.ServiceID())]
+	l := m.listener(ServiceID(v.ServiceID()), v.PKey())
 	r, info := m.whyNotREQ(l, v, key, qp, now)
 	if r != ReasonNone {
 		m.refuse(d, p, aboutREQ, r, info)
 		return
 	}
-	c, err := m.newConn(d.Local, d.Remote, d.TrafficClass)
+	path := l.path(d, v.PKey())
+	path.TrafficClass, path.FlowLabel = v.Primary().TrafficClass(), v.Primary().FlowLabel()
+	c, err := m.newConn(path)
 	if err != nil {
 		m.refuse(d, p, aboutREQ, RejNoResources, nil)
 		return
@@ -209,6 +211,8 @@ func (m *Manager) whyNotREQ(l *Listener, v mad.REQ, key peerID, qp peerQP, now c
 	case !m.cfg.Owns(v.Primary().RemoteGID()):
 		g := v.Primary().RemoteGID()
 		return RejInvalidGID, g[:]
+	case !l.member(v.PKey()): // no reason is about P_Keys: Linux, too, says that the path doesn't lead here
+		return RejInvalidGID, nil
 	case !v.PathMTU().Valid() || v.PathMTU() > m.cfg.MTU():
 		return RejInvalidMTU, []byte{uint8(m.cfg.MTU())}
 	case v.RNRRetryCount() < l.o.MinRNRRetry && Transport(v.TransportServiceType()) == RC:
@@ -222,9 +226,9 @@ func (m *Manager) whyNotREQ(l *Listener, v mad.REQ, key peerID, qp peerQP, now c
 // whyNotREP returns why the REP that c has taken is refused.
 func (m *Manager) whyNotREP(c *Conn) Reason {
 	switch {
-	case m.peers[peerID{from: c.remote, guid: c.guid, id: c.remoteID}] != nil:
+	case m.peers[peerID{from: c.path.Remote, guid: c.guid, id: c.remoteID}] != nil:
 		return RejDuplicateCommID
-	case m.peerQPs[peerQP{c.remote, c.guid, c.peer.QPN}] != nil:
+	case m.peerQPs[peerQP{c.path.Remote, c.guid, c.peer.QPN}] != nil:
 		return RejStale
 	case c.peer.RNRRetry < c.req.MinRNRRetry && c.peer.Transport == RC:
 		return RejInvalidRNRRetry
@@ -240,20 +244,19 @@ func (m *Manager) receiveSIDRREQ(d *Datagram, p mad.MAD, now clock.Time) {
 		c.feed(&input{what: gotSIDRREQ, now: now, mad: p})
 		return
 	}
-	l := m.listeners[ServiceID(v.ServiceID())]
-	if l == nil {
+	l := m.listener(ServiceID(v.ServiceID()), v.PKey())
+	switch {
+	case l == nil:
+		m.refuseSIDR(d, p, SIDRUnsupportedService)
+		return
+	case !l.member(v.PKey()):
+		m.refuseSIDR(d, p, SIDRRejected)
+		return
+	case l.waiting >= l.o.Backlog:
 		m.Counters.Refused++
-		var b [mad.Size]byte
-		a := answer(b[:], p, mad.AttrSIDRREP)
-		putSIDRREP(mad.SIDRREP(a.Data()), v.RequestID(), ServiceID(v.ServiceID()), SIDRUnsupportedService)
-		m.send(d.Local, d.Remote, d.TrafficClass, a)
 		return
 	}
-	if l.waiting >= l.o.Backlog {
-		m.Counters.Refused++
-		return
-	}
-	c, err := m.newConn(d.Local, d.Remote, d.TrafficClass)
+	c, err := m.newConn(l.path(d, v.PKey()))
 	if err != nil {
 		m.Counters.Refused++
 		return
@@ -267,9 +270,19 @@ func (m *Manager) receiveSIDRREQ(d *Datagram, p mad.MAD, now clock.Time) {
 	c.await(SidrReqRcvd, EventSIDRRequest, now)
 }
 
+// refuseSIDR answers a SIDR_REQ, keeping nothing.
+func (m *Manager) refuseSIDR(d *Datagram, p mad.MAD, why SIDRStatus) {
+	m.Counters.Refused++
+	v := mad.SIDRREQ(p.Data())
+	var b [mad.Size]byte
+	a := answer(b[:], p, mad.AttrSIDRREP)
+	putSIDRREP(mad.SIDRREP(a.Data()), v.RequestID(), ServiceID(v.ServiceID()), why)
+	m.send(d.Path, a)
+}
+
 func (m *Manager) receiveSIDRREP(d *Datagram, p mad.MAD, now clock.Time) {
 	c := m.conns[mad.SIDRREP(p.Data()).RequestID()]
-	if c == nil || c.remote != d.Remote || !c.sidr() {
+	if c == nil || c.path.Remote != d.Remote || !c.sidr() {
 		m.Counters.Unknown++
 		return
 	}

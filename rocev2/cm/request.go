@@ -24,8 +24,8 @@ const (
 )
 
 // Request is what a REQ asks for: of Connect, and of the event at the other end. For a SIDR_REQ (Resolve) it is Service,
-// Local, Remote, TrafficClass, PKey, the timeouts and Private only. The zero values of PKey, PathMTU and the timeouts
-// stand for the defaults that they name.
+// Local, Remote, SGIDIndex, TrafficClass, FlowLabel, PKey, the timeouts and Private only. The zero values of PKey, PathMTU
+// and the timeouts stand for the defaults that they name.
 type Request struct {
 	Service       ServiceID
 	Local, Remote ib.GID // of the sender of the REQ, and of its receiver
@@ -45,10 +45,11 @@ type Request struct {
 	MinRNRRetry        uint8 // the least that the receiver may ask for this side's QP; less is refused with REJ 29
 
 	PathMTU      ib.MTU  // 0: 1024
-	PKey         ib.PKey // 0: 0xffff
-	FlowLabel    uint32  // 20 bits
-	TrafficClass uint8
-	HopLimit     uint8 // 0: 64
+	PKey         ib.PKey // of Connect and Resolve an entry of Config.PKeys; 0: the first
+	SGIDIndex    uint8   // of Connect and Resolve: of Local, see Path
+	FlowLabel    uint32  // 20 bits, of the packets of both QPs, and of the messages about them
+	TrafficClass uint8   // … too
+	HopLimit     uint8   // 0: 64
 
 	PacketLifetime  uint8 // the longest time of a packet on its way: 4.096 µs × 2^n; 0: 16, 268 ms, as Linux has it
 	ResponseTimeout uint8 // in which an answer is expected from the other CM, and promised to it; 0: 20, 4.3 s
@@ -76,9 +77,6 @@ func (r *Request) defaults() {
 		if *d.v == 0 {
 			*d.v = d.n
 		}
-	}
-	if r.PKey == 0 {
-		r.PKey = ib.PKeyDefault
 	}
 	if r.PathMTU == 0 {
 		r.PathMTU = ib.MTU1024
@@ -196,7 +194,7 @@ func checkPrivate(b []byte, limit int) error {
 	return nil
 }
 
-// Peer is what a Conn knows of the other end, and agreed on with it: what its QP is moved to RTR and RTS with.
+// Peer is what a Conn knows of the other end, and agreed on with it: what its QP is moved to RTR and RTS with, besides Path.
 type Peer struct {
 	QPN                ib.QPN
 	PSN                ib.PSN // of the first packet that it expects, so that this side's QP begins with it (sq_psn)
@@ -209,8 +207,6 @@ type Peer struct {
 	RetryCount         uint8
 	RNRRetry           uint8
 	ACKTimeout         uint8 // of this side's QP: 4.096 µs × 2^n
-	FlowLabel          uint32
-	TrafficClass       uint8
 	HopLimit           uint8
 }
 
@@ -219,7 +215,7 @@ func peerOf(r *Request) Peer {
 	return Peer{
 		QPN: r.QPN, PSN: r.PSN, QKey: r.QKey, SRQ: r.SRQ, FlowControl: r.FlowControl, Transport: r.Transport, PathMTU: r.PathMTU,
 		InitiatorDepth: r.ResponderResources, ResponderResources: r.InitiatorDepth, RetryCount: r.RetryCount, RNRRetry: r.RNRRetry,
-		ACKTimeout: r.LocalACKTimeout, FlowLabel: r.FlowLabel, TrafficClass: r.TrafficClass, HopLimit: r.HopLimit,
+		ACKTimeout: r.LocalACKTimeout, HopLimit: r.HopLimit,
 	}
 }
 
@@ -232,7 +228,7 @@ func (p *Peer) takeREP(r *Request, v mad.REP) {
 		InitiatorDepth:     min(r.InitiatorDepth, v.ResponderResources()),
 		ResponderResources: min(r.ResponderResources, v.InitiatorDepth()),
 		ACKTimeout:         ackTimeout(r.PacketLifetime, v.TargetACKDelay()),
-		FlowLabel:          r.FlowLabel, TrafficClass: r.TrafficClass, HopLimit: r.HopLimit,
+		HopLimit:           r.HopLimit,
 	}
 }
 

@@ -9,15 +9,7 @@ import (
 // Resolve asks for the UD queue pair of a service, by SIDR (IBA 12.11). The event SIDRReply says what came of it, and
 // Conn.Peer has QPN and QKey; Unreachable follows when no answer came. Errors wrap ErrInvalid or ErrLimit.
 func (m *Manager) Resolve(r Request, now clock.Time) (*Conn, error) {
-	r.defaults()
-	if err := r.check(MaxSIDRREQPrivate); err != nil {
-		return nil, invalid(callResolve, err)
-	}
-	c, err := m.ask(&r)
-	if err != nil {
-		return nil, err
-	}
-	return c, c.call(&input{what: callResolve, now: now})
+	return m.ask(&r, MaxSIDRREQPrivate, &input{what: callResolve, now: now})
 }
 
 func (c *Conn) sendSIDRREQ(in *input) bool {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
 )
 
@@ -71,7 +70,7 @@ func TestTakenDatagramsMakeRoom(t *testing.T) {
 	m := New(Config{})
 	var d Datagram
 	for i := range 1000 {
-		m.send(ib.GID{}, ib.GID{}, uint8(i), make([]byte, mad.Size))
+		m.send(Path{TrafficClass: uint8(i)}, make([]byte, mad.Size))
 		if i > 2 && (!m.Next(&d) || d.TrafficClass != uint8(i-3)) {
 			t.Fatalf("%d: datagram %d", i, d.TrafficClass)
 		}

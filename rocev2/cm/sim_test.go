@@ -74,8 +74,7 @@ func (w *lossy) put(e *end) {
 	for e.Next(&d) {
 		for range 1 + w.r.IntN(2)*w.r.IntN(2) {
 			if w.r.Float64() >= w.loss {
-				back := Datagram{Local: d.Remote, Remote: d.Local, MAD: d.MAD}
-				w.flight = append(w.flight, flying{w.now.Add(time.Duration(w.r.Int64N(int64(300 * time.Millisecond)))), w.other(e), back})
+				w.flight = append(w.flight, flying{w.now.Add(time.Duration(w.r.Int64N(int64(300 * time.Millisecond)))), w.other(e), *d.arrived()})
 			}
 		}
 	}

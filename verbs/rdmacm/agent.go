@@ -33,7 +33,7 @@ type agent struct {
 	qp      *verbs.QP
 	wake    chan struct{} // a call may have left something to send, or a nearer deadline
 	stopped chan struct{} // closed when the agent has ended
-	conns   sync.Map      // *Conn that have not ended
+	conns   sync.Map      // *Conn that have not ended; requests are none before Accept
 
 	mu     sync.Mutex
 	m      *cm.Manager
@@ -41,12 +41,6 @@ type agent struct {
 	free   []int // send slots
 	ahs    map[destination]*verbs.AH
 	closed error // why no calls are taken any more
-}
-
-type destination struct {
-	remote    ib.GID
-	sgidIndex uint8
-	tclass    uint8
 }
 
 var agents struct {
@@ -103,7 +97,7 @@ func newAgent(d *verbs.Device) (*agent, error) {
 	a.m = cm.New(cm.Config{
 		GUID: attr.NodeGUID, AckDelay: uint8(attr.LocalCAAckDelay),
 		Owns: func(g ib.GID) bool { return slices.Contains(d.GIDs(), g) },
-		MTU:  func() ib.MTU { return d.QueryPort().ActiveMTU },
+		MTU:  func() ib.MTU { return d.QueryPort().ActiveMTU }, PKeys: d.QueryPort().PKeyTable,
 	})
 	if err := a.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("rdmacm: %s: QP1: %w", d.Name(), err), a.close())
@@ -256,7 +250,8 @@ func (a *agent) receive(wc *verbs.WC, buf []byte) {
 	if err != nil {
 		return
 	}
-	a.m.Receive(&cm.Datagram{Local: local, Remote: av.DGID, TrafficClass: av.TClass &^ 3, MAD: [mad.Size]byte(buf[verbs.GRHLen:])}, clock.Now())
+	p := cm.Path{Local: local, Remote: av.DGID, SGIDIndex: av.SGIDIndex, TrafficClass: av.TClass, FlowLabel: av.FlowLabel, PKeyIndex: wc.PKeyIndex}
+	a.m.Receive(&cm.Datagram{Path: p, MAD: [mad.Size]byte(buf[verbs.GRHLen:])}, clock.Now())
 }
 
 // flush sends what there is to send, as far as slots are free, and passes events on: after the answers, as who hears of
@@ -276,20 +271,35 @@ func (a *agent) sendAll() {
 
 // send sends a datagram. One that can't be sent is lost, as others are on their way.
 func (a *agent) send(d *cm.Datagram) {
-	i := slices.Index(a.dev.GIDs(), d.Local)
-	if i < 0 || i > 255 {
-		return
+	if h, err := a.handle(destinationOf(&d.Path)); err == nil {
+		a.sendTo(h, d)
 	}
-	h, err := a.handle(destination{d.Remote, uint8(i), d.TrafficClass})
-	if err != nil {
-		return
-	}
+}
+
+// sendTo posts a datagram. There is a free slot.
+func (a *agent) sendTo(h *verbs.AH, d *cm.Datagram) {
 	slot := a.free[len(a.free)-1]
 	copy(a.mr.Bytes()[slot*slotLen:], d.MAD[:])
 	if _, err := a.qp.PostSend(verbs.SendWR{ID: uint64(slot), Opcode: verbs.OpSend, Flags: verbs.Signaled, SGEs: []verbs.SGE{a.mr.SGE(slot*slotLen, mad.Size)},
-		AH: h, RemoteQPN: ib.QPNGeneralServices, RemoteQKey: ib.QKeyGSI}); err == nil {
+		AH: h, RemoteQPN: ib.QPNGeneralServices, RemoteQKey: ib.QKeyGSI, PKeyIndex: d.PKeyIndex}); err == nil {
 		a.free = a.free[:len(a.free)-1]
 	}
+}
+
+// destination is where an address handle leads to.
+type destination struct {
+	remote    ib.GID
+	sgidIndex uint8
+	tclass    uint8
+	flowLabel uint32
+}
+
+func destinationOf(p *cm.Path) destination {
+	return destination{p.Remote, p.SGIDIndex, p.TrafficClass &^ 3, p.FlowLabel} // what isn't controlled isn't capable of ECN
+}
+
+func (t destination) av() verbs.AV {
+	return verbs.AV{DGID: t.remote, SGIDIndex: t.sgidIndex, Port: 1, TClass: t.tclass, FlowLabel: t.flowLabel}
 }
 
 // handle returns the address handle of a destination.
@@ -297,7 +307,7 @@ func (a *agent) handle(to destination) (*verbs.AH, error) {
 	if h := a.ahs[to]; h != nil {
 		return h, nil
 	}
-	h, err := a.pd.CreateAH(verbs.AV{DGID: to.remote, SGIDIndex: to.sgidIndex, Port: 1, TClass: to.tclass})
+	h, err := a.pd.CreateAH(to.av())
 	if err != nil {
 		return nil, err
 	}
@@ -333,7 +343,7 @@ func (a *agent) do(f func(m *cm.Manager, now clock.Time) error) error {
 	}
 	defer a.signal()
 	defer a.flush()
-	return f(a.m, clock.Now())
+	return verbsError(f(a.m, clock.Now()))
 }
 
 func (a *agent) signal() {

@@ -43,10 +43,11 @@ type Conn struct {
 // room for the events of a Conn: there are no more.
 const eventRoom = 8
 
+// Peer is what an end of a connection knows of the other; librdmacm has it in struct rdma_conn_param.
+type Peer = cm.Peer
+
 func newConn(a *agent, o *Options) *Conn {
-	c := &Conn{a: a, qp: o.QP, events: make(chan cm.Event, eventRoom), done: make(chan struct{})}
-	a.conns.Store(c, nil)
-	return c
+	return &Conn{a: a, qp: o.QP, events: make(chan cm.Event, eventRoom), done: make(chan struct{})}
 }
 
 // QP returns the connection's QP.
@@ -54,6 +55,13 @@ func (c *Conn) QP() *verbs.QP { return c.qp }
 
 // Private returns what the peer said when it asked, or accepted: all that the message has room for, 0 where it said nothing.
 func (c *Conn) Private() []byte { return c.private }
+
+// Peer returns what is known of the peer's QP, and what was agreed on with it.
+func (c *Conn) Peer() Peer {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	return c.id.Peer()
+}
 
 // LocalAddr returns the address of this end.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.local }

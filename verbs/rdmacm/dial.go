@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
@@ -28,13 +29,10 @@ type DialOptions struct {
 // Dial asks the program that listens at an address for a connection, and returns it when it is there: the QP is in RTS.
 // A peer whose path MTU is less is asked again with that. After an error the QP is in INIT, or in ERR when it failed late.
 func Dial(ctx context.Context, d *verbs.Device, to netip.AddrPort, o DialOptions) (*Conn, error) {
-	asked := o
-	c, err := dial(ctx, d, to, &asked)
-	var r *RejectedError
-	for errors.As(err, &r) && r.Reason == cm.RejInvalidMTU && len(r.Info) == 1 && ib.MTU(r.Info[0]).Valid() && ib.MTU(r.Info[0]) < asked.Connect.PathMTU {
-		o.Connect.PathMTU = ib.MTU(r.Info[0])
-		asked = o
-		c, err = dial(ctx, d, to, &asked)
+	c, err := dial(ctx, d, to, &o)
+	for m := smallerMTU(d, &o, err); m != 0; m = smallerMTU(d, &o, err) {
+		o.Connect.PathMTU = m
+		c, err = dial(ctx, d, to, &o)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rdmacm: %s: dial %v: %w", d.Name(), to, err)
@@ -42,21 +40,33 @@ func Dial(ctx context.Context, d *verbs.Device, to netip.AddrPort, o DialOptions
 	return c, nil
 }
 
+// smallerMTU returns the path MTU that a refusal asks for, 0 if it asks for none that is less.
+func smallerMTU(d *verbs.Device, o *DialOptions, err error) ib.MTU {
+	var r *RejectedError
+	if !errors.As(err, &r) || r.Reason != InvalidMTU || len(r.Info) != 1 {
+		return 0
+	}
+	if m := ib.MTU(r.Info[0]); m.Valid() && m < o.Connect.WithDefaults(d).PathMTU {
+		return m
+	}
+	return 0
+}
+
 // dial asks once.
 func dial(ctx context.Context, d *verbs.Device, to netip.AddrPort, o *DialOptions) (*Conn, error) {
-	if err := o.prepare(d); err != nil {
-		return nil, err
-	}
-	r, index, err := request(d, to, o.LocalAddr, o.Private, cm.TCP, cm.MaxREQPrivate)
+	p, err := o.prepare(d)
 	if err != nil {
 		return nil, err
 	}
-	end, err := o.QP.Endpoint(index)
+	r, err := request(d, to, o.LocalAddr, p.PKeyIndex, o.Private, cm.TCP, cm.MaxREQPrivate)
 	if err != nil {
 		return nil, err
 	}
-	p := &o.Connect
-	r.Transport, r.QPN, r.PSN, r.PathMTU = transport(o.QP), end.QPN, end.PSN, p.PathMTU
+	end, err := o.QP.Endpoint(int(r.SGIDIndex))
+	if err != nil {
+		return nil, err
+	}
+	r.Transport, r.QPN, r.PSN, r.PathMTU, r.SRQ, r.FlowControl = transport(o.QP), end.QPN, end.PSN, p.PathMTU, hasSRQ(o.QP), givesCredits(o.QP)
 	r.ResponderResources, r.InitiatorDepth, r.RetryCount, r.RNRRetry = p.MaxDestRdAtomic, p.MaxRdAtomic, p.RetryCnt, p.RNRRetry
 	r.TrafficClass, r.FlowLabel = p.TClass, p.FlowLabel
 	r.PacketLifetime, r.ResponseTimeout, r.MaxRetries = o.PacketLifetime, o.ResponseTimeout, o.MaxRetries
@@ -66,7 +76,8 @@ func dial(ctx context.Context, d *verbs.Device, to netip.AddrPort, o *DialOption
 	}
 	c := newConn(a, &o.Options)
 	c.local, c.remote = addrs(r)
-	if err := c.ask(ctx, r, o, index); err != nil {
+	a.conns.Store(c, nil)
+	if err := c.ask(ctx, r, o); err != nil {
 		c.giveUp()
 		return nil, err
 	}
@@ -74,7 +85,7 @@ func dial(ctx context.Context, d *verbs.Device, to netip.AddrPort, o *DialOption
 }
 
 // ask sends the request, and connects the QP when it is accepted.
-func (c *Conn) ask(ctx context.Context, r *cm.Request, o *DialOptions, index int) error {
+func (c *Conn) ask(ctx context.Context, r *cm.Request, o *DialOptions) error {
 	err := c.a.do(func(m *cm.Manager, now clock.Time) (err error) {
 		if c.id, err = m.Connect(*r, now); err == nil {
 			c.id.User = c
@@ -89,7 +100,7 @@ func (c *Conn) ask(ctx context.Context, r *cm.Request, o *DialOptions, index int
 		return err
 	}
 	c.private = e.Private
-	if err := o.connect(index, r.Remote, c.peer(), r.PSN); err != nil {
+	if err := o.connect(c.id.Path(), c.Peer(), r.PSN); err != nil {
 		c.a.do(func(_ *cm.Manager, now clock.Time) error { return c.id.Reject(cm.RejNoQP, nil, nil, now) })
 		c.fail()
 		return err
@@ -104,11 +115,6 @@ func (c *Conn) ask(ctx context.Context, r *cm.Request, o *DialOptions, index int
 	return err
 }
 
-func (c *Conn) peer() (p cm.Peer) {
-	c.a.do(func(*cm.Manager, clock.Time) error { p = c.id.Peer(); return nil })
-	return p
-}
-
 // giveUp forgets a connection that didn't come about.
 func (c *Conn) giveUp() {
 	if c.id != nil {
@@ -118,23 +124,28 @@ func (c *Conn) giveUp() {
 	c.a.leave()
 }
 
-// request makes what all requests by IP address begin with. It returns the index of the local GID.
-func request(d *verbs.Device, to netip.AddrPort, local netip.Addr, private []byte, space cm.PortSpace, room int) (*cm.Request, int, error) {
+// request makes what all requests by IP address begin with, in the partition of a P_Key index.
+func request(d *verbs.Device, to netip.AddrPort, local netip.Addr, pkeyIndex uint16, private []byte, space cm.PortSpace, room int) (*cm.Request, error) {
 	if len(private) > room-cm.IPHeaderLen {
-		return nil, 0, fmt.Errorf("%w: %d bytes of private data (allowed: at most %d)", verbs.ErrInvalid, len(private), room-cm.IPHeaderLen)
+		return nil, fmt.Errorf("%w: %d bytes of private data (allowed: at most %d)", verbs.ErrInvalid, len(private), room-cm.IPHeaderLen)
+	}
+	k, err := d.QueryPKey(int(pkeyIndex))
+	if err != nil {
+		return nil, err
 	}
 	index, err := localGID(d, local, to.Addr())
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	g, err := d.QueryGID(index)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	h := cm.IPHeader{SourcePort: uint16(32768 + rand.IntN(28232)), Source: g.Addr().Unmap(), Destination: to.Addr().Unmap().WithZone("")}
 	b := make([]byte, cm.IPHeaderLen, room)
 	h.Put(b)
-	return &cm.Request{Service: cm.IPService(space, to.Port()), Local: g, Remote: ib.GIDFromAddr(h.Destination), Private: append(b, private...)}, index, nil
+	return &cm.Request{Service: cm.IPService(space, to.Port()), Local: g, Remote: ib.GIDFromAddr(h.Destination), SGIDIndex: uint8(index), PKey: k,
+		Private: append(b, private...)}, nil
 }
 
 // addrs returns the addresses of both ends of a request, as its sender sees them.
@@ -147,24 +158,16 @@ func addrs(r *cm.Request) (local, remote netip.AddrPort) {
 	return netip.AddrPortFrom(h.Source, h.SourcePort), netip.AddrPortFrom(h.Destination, port)
 }
 
-// localGID returns the index of the address that a request comes from: the one that was asked for, or the first of the
-// peer's kind; of link-local and other IPv6 addresses, each to its own.
+// localGID returns the index of the address that a request comes from: the one that was asked for, if one was.
 func localGID(d *verbs.Device, local, to netip.Addr) (int, error) {
-	to = to.Unmap()
-	for i, g := range d.GIDs() {
-		a := g.Addr().Unmap()
-		switch {
-		case g.IsZero() || i > 255:
-		case local.IsValid():
-			if a == local.Unmap().WithZone("") {
-				return i, nil
-			}
-		case a.Is4() == to.Is4() && a.IsLinkLocalUnicast() == to.IsLinkLocalUnicast():
-			return i, nil
-		}
+	if !local.IsValid() {
+		return d.SourceGID(gidOf(to))
 	}
-	if local.IsValid() {
+	i := slices.Index(d.GIDs(), gidOf(local))
+	if i < 0 {
 		return 0, fmt.Errorf("%w: %v is no address of the device (its GIDs: %v)", verbs.ErrInvalid, local, d.GIDs())
 	}
-	return 0, fmt.Errorf("%w: no address of the device is of the kind of %v (its GIDs: %v)", verbs.ErrInvalid, to, d.GIDs())
+	return i, nil
 }
+
+func gidOf(a netip.Addr) ib.GID { return ib.GIDFromAddr(a.WithZone("")) }

@@ -5,10 +5,23 @@ import (
 	"fmt"
 
 	"github.com/urxe/urxe/rocev2/cm"
+	"github.com/urxe/urxe/verbs"
 )
 
 // ErrUnreachable: nobody answered, or not in time.
 var ErrUnreachable = errors.New("unreachable")
+
+// verbsError makes an error of the manager one of package verbs.
+func verbsError(err error) error {
+	for _, e := range []struct{ of, is error }{
+		{cm.ErrInUse, verbs.ErrBusy}, {cm.ErrInvalid, verbs.ErrInvalid}, {cm.ErrState, verbs.ErrState}, {cm.ErrLimit, verbs.ErrLimit},
+	} {
+		if errors.Is(err, e.of) {
+			return fmt.Errorf("%w: %w", e.is, err)
+		}
+	}
+	return err
+}
 
 // Reason is why a connection was refused (IBA 12.6.7.2).
 type Reason = cm.Reason

@@ -15,8 +15,9 @@ import (
 
 // ListenOptions are how requests are taken. The zero value works.
 type ListenOptions struct {
-	Backlog     int   // requests that wait for Accept; more are rejected with "no resources"; 0: 128
-	MinRNRRetry uint8 // the least RNRRetry that a peer may ask for; less is rejected (0: any)
+	Backlog     int     // requests that wait for Accept; more are rejected with "no resources"; 0: 128
+	MinRNRRetry uint8   // the least RNRRetry that a peer may ask for; less is rejected (0: any)
+	PKey        ib.PKey // the partition that requests are taken of, an entry of PortAttr.PKeyTable; 0: all of them
 }
 
 // Listener takes requests for a port.
@@ -46,7 +47,7 @@ func listen(d *verbs.Device, at netip.AddrPort, space cm.PortSpace, o ListenOpti
 	if o.Backlog == 0 {
 		o.Backlog = defaultBacklog
 	}
-	if ip := at.Addr(); ip.IsValid() && !ip.IsUnspecified() && !slices.Contains(d.GIDs(), ib.GIDFromAddr(ip.Unmap().WithZone(""))) {
+	if ip := at.Addr(); ip.IsValid() && !ip.IsUnspecified() && !slices.Contains(d.GIDs(), gidOf(ip)) {
 		return nil, fmt.Errorf("rdmacm: %s: listen: %w: %v is no address of the device (its GIDs: %v)", d.Name(), verbs.ErrInvalid, ip, d.GIDs())
 	}
 	a, err := use(d)
@@ -57,9 +58,6 @@ func listen(d *verbs.Device, at netip.AddrPort, space cm.PortSpace, o ListenOpti
 	err = a.do(func(m *cm.Manager, _ clock.Time) error { return l.offer(m, at, space, o) })
 	if err != nil {
 		a.leave()
-		if errors.Is(err, cm.ErrInUse) {
-			err = errors.Join(verbs.ErrBusy, err)
-		}
 		return nil, fmt.Errorf("rdmacm: %s: listen at %v: %w", d.Name(), at, err)
 	}
 	return l, nil
@@ -69,16 +67,19 @@ func listen(d *verbs.Device, at netip.AddrPort, space cm.PortSpace, o ListenOpti
 const firstPort, lastPort = 32768, 60999
 
 func (l *Listener) offer(m *cm.Manager, at netip.AddrPort, space cm.PortSpace, o ListenOptions) (err error) {
-	co := cm.ListenOptions{Backlog: o.Backlog, MinRNRRetry: o.MinRNRRetry}
+	co := cm.ListenOptions{Backlog: o.Backlog, MinRNRRetry: o.MinRNRRetry, PKey: o.PKey}
 	first, last := int(at.Port()), int(at.Port())
 	if first == 0 {
 		first, last = firstPort, lastPort
 	}
 	for port := first; port <= last; port++ {
-		if l.l, err = m.Listen(cm.IPService(space, uint16(port)), co); err == nil {
-			l.l.User, l.addr = l, netip.AddrPortFrom(at.Addr(), uint16(port))
-			return nil
+		l.addr = netip.AddrPortFrom(at.Addr(), uint16(port))
+		if l.l, err = m.Listen(cm.IPService(space, uint16(port)), co); !errors.Is(err, cm.ErrInUse) {
+			break
 		}
+	}
+	if err == nil {
+		l.l.User = l
 	}
 	return err
 }
@@ -182,6 +183,13 @@ func (r *Request) Type() verbs.QPType {
 	return verbs.RC
 }
 
+// Peer returns what the peer says of its QP; of a datagram QP nothing.
+func (r *Request) Peer() Peer { return r.conn.Peer() }
+
+// PKeyIndex returns the index of the P_Key, in PortAttr.PKeyTable, of the partition that the peer asks in: Accept takes the
+// QP there, and a datagram QP has to be there.
+func (r *Request) PKeyIndex() uint16 { return r.conn.id.Path().PKeyIndex }
+
 // Accept connects a QP with the peer, and returns when the connection is there. A QP that can't be connected is an error,
 // and the request is rejected. Until then the QP's own events (QP.Events) are read here. The peer waits for a minute or more;
 // who needs longer calls Extend.
@@ -189,6 +197,7 @@ func (r *Request) Accept(ctx context.Context, o Options) (*Conn, error) {
 	c := r.conn
 	d := c.a.dev
 	c.a.use()
+	c.a.conns.Store(c, nil)
 	if err := r.accept(ctx, &o); err != nil {
 		c.giveUp()
 		return nil, fmt.Errorf("rdmacm: %s: accept %v: %w", d.Name(), c.remote, err)
@@ -215,24 +224,25 @@ func (r *Request) ready(o *Options) error {
 	if r.Type() == verbs.UD {
 		return fmt.Errorf("%w: the peer asks for a datagram QP: AcceptUD", verbs.ErrInvalid)
 	}
-	if err := o.prepare(c.a.dev); err != nil {
+	path := c.id.Path()
+	o.Connect.PKeyIndex = path.PKeyIndex
+	p, err := o.prepare(c.a.dev)
+	if err != nil {
 		return err
 	}
 	if o.QP.Type() != r.Type() {
 		return fmt.Errorf("%w: a QP of type %v, and the peer's is %v", verbs.ErrInvalid, o.QP.Type(), r.Type())
 	}
-	local, remote := c.id.Addresses()
-	index := slices.Index(c.a.dev.GIDs(), local)
-	end, err := o.QP.Endpoint(index)
+	end, err := o.QP.Endpoint(int(path.SGIDIndex))
 	if err != nil {
 		return err
 	}
-	p := &o.Connect
-	answer := cm.Reply{QPN: end.QPN, PSN: end.PSN, ResponderResources: p.MaxDestRdAtomic, InitiatorDepth: p.MaxRdAtomic, RNRRetry: p.RNRRetry, Private: o.Private}
+	answer := cm.Reply{QPN: end.QPN, PSN: end.PSN, SRQ: hasSRQ(o.QP), FlowControl: givesCredits(o.QP),
+		ResponderResources: p.MaxDestRdAtomic, InitiatorDepth: p.MaxRdAtomic, RNRRetry: p.RNRRetry, Private: o.Private}
 	c.id.Agree(&answer)
-	peer := c.peer()
+	peer := c.Peer()
 	peer.ResponderResources, peer.InitiatorDepth = answer.ResponderResources, answer.InitiatorDepth
-	if err := o.connect(index, remote, peer, end.PSN); err != nil {
+	if err := o.connect(path, peer, end.PSN); err != nil {
 		return err
 	}
 	return c.a.do(func(_ *cm.Manager, now clock.Time) error {
@@ -245,6 +255,14 @@ func (r *Request) ready(o *Options) error {
 func (r *Request) AcceptUD(q *verbs.QP, qkey ib.QKey, private []byte) error {
 	if r.Type() != verbs.UD || q.Type() != verbs.UD {
 		return fmt.Errorf("rdmacm: accept %v: %w: a QP of type %v, and the peer asks for %v", r.conn.remote, verbs.ErrInvalid, q.Type(), r.Type())
+	}
+	a, err := q.Query()
+	switch {
+	case err != nil:
+		return err
+	case a.PKeyIndex != r.PKeyIndex():
+		return fmt.Errorf("rdmacm: accept %v: %w: a QP with P_Key index %d, and the peer asks in the partition of %d",
+			r.conn.remote, verbs.ErrInvalid, a.PKeyIndex, r.PKeyIndex())
 	}
 	return r.conn.a.do(func(_ *cm.Manager, now clock.Time) error {
 		return r.conn.id.ReplySIDR(cm.SIDRValid, q.Number(), qkey, private, now)

@@ -17,6 +17,7 @@ const QKeyUDP ib.QKey = 0x01234567
 // ResolveOptions are how a datagram QP is asked for. The zero value works.
 type ResolveOptions struct {
 	LocalAddr netip.Addr // of this end; none: the device's first address of the peer's kind
+	PKeyIndex uint16     // of the partition, in PortAttr.PKeyTable: that of the QP that the datagrams are to go by
 	Private   []byte     // for the peer's program: at most 180 bytes
 
 	// See DialOptions.
@@ -33,12 +34,12 @@ type Destination struct {
 
 // ResolveUD asks the program that listens at an address (ListenUD) for its datagram QP.
 func ResolveUD(ctx context.Context, d *verbs.Device, to netip.AddrPort, o ResolveOptions) (Destination, error) {
-	r, index, err := request(d, to, o.LocalAddr, o.Private, cm.UDP, cm.MaxSIDRREQPrivate)
+	r, err := request(d, to, o.LocalAddr, o.PKeyIndex, o.Private, cm.UDP, cm.MaxSIDRREQPrivate)
 	if err == nil {
 		r.PacketLifetime, r.ResponseTimeout, r.MaxRetries = o.PacketLifetime, o.ResponseTimeout, o.MaxRetries
 		var dest Destination
 		if dest, err = resolve(ctx, d, r); err == nil {
-			dest.AV = verbs.AV{DGID: r.Remote, SGIDIndex: uint8(index), Port: 1}
+			dest.AV = verbs.AV{DGID: r.Remote, SGIDIndex: r.SGIDIndex, Port: 1}
 			return dest, nil
 		}
 	}
@@ -51,6 +52,7 @@ func resolve(ctx context.Context, d *verbs.Device, r *cm.Request) (Destination, 
 		return Destination{}, err
 	}
 	c := newConn(a, &Options{})
+	a.conns.Store(c, nil)
 	defer c.giveUp()
 	err = a.do(func(m *cm.Manager, now clock.Time) (err error) {
 		if c.id, err = m.Resolve(*r, now); err == nil {
@@ -65,6 +67,6 @@ func resolve(ctx context.Context, d *verbs.Device, r *cm.Request) (Destination, 
 	if err == nil && e.Status != cm.SIDRValid {
 		err = rejection(&e)
 	}
-	p := c.peer()
+	p := c.Peer()
 	return Destination{QPN: p.QPN, QKey: p.QKey, Private: e.Private}, err
 }
