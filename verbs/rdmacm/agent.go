@@ -40,6 +40,7 @@ type agent struct {
 	users  int
 	free   []int // send slots
 	ahs    map[destination]*verbs.AH
+	lot    lot
 	closed error // why no calls are taken any more
 }
 
@@ -257,23 +258,54 @@ func (a *agent) receive(wc *verbs.WC, buf []byte) {
 // flush sends what there is to send, as far as slots are free, and passes events on: after the answers, as who hears of
 // the last one may end the program. Under mu.
 func (a *agent) flush() {
-	a.sendAll()
+	now := clock.Now()
+	a.sendParked(now)
+	a.sendAll(now)
 	a.events()
-	a.sendAll() // what listeners refused
+	a.sendAll(now) // what listeners refused
 }
 
-func (a *agent) sendAll() {
+func (a *agent) sendAll(now clock.Time) {
 	var d cm.Datagram
 	for len(a.free) > 0 && a.m.Next(&d) {
-		a.send(&d)
+		a.send(&d, now)
 	}
 }
 
-// send sends a datagram. One that can't be sent is lost, as others are on their way.
-func (a *agent) send(d *cm.Datagram) {
-	if h, err := a.handle(destinationOf(&d.Path)); err == nil {
+// send sends a datagram, or parks it when its next hop isn't known. One that can't be sent is lost, as others are on their
+// way.
+func (a *agent) send(d *cm.Datagram, now clock.Time) {
+	to := destinationOf(&d.Path)
+	if a.lot.of[to] != nil { // others wait
+		a.lot.park(to, d, now)
+		return
+	}
+	switch h, err := a.handle(to); {
+	case err != nil:
+	case h == nil:
+		a.lot.park(to, d, now)
+	default:
 		a.sendTo(h, d)
 	}
+}
+
+// sendParked sends what has waited for next hops that are known now, and loses what has waited too long.
+func (a *agent) sendParked(now clock.Time) {
+	if now < a.lot.look {
+		return
+	}
+	a.lot.look = now.Add(parkLookAgain)
+	a.lot.leave(func(p *place) bool {
+		h, err := a.handle(p.to)
+		if h == nil {
+			return err != nil || now.Sub(p.since) >= parkPatience
+		}
+		for len(p.datagrams) > 0 && len(a.free) > 0 {
+			a.sendTo(h, &p.datagrams[0])
+			p.datagrams = p.datagrams[1:]
+		}
+		return len(p.datagrams) == 0
+	})
 }
 
 // sendTo posts a datagram. There is a free slot.
@@ -286,26 +318,13 @@ func (a *agent) sendTo(h *verbs.AH, d *cm.Datagram) {
 	}
 }
 
-// destination is where an address handle leads to.
-type destination struct {
-	remote    ib.GID
-	sgidIndex uint8
-	tclass    uint8
-	flowLabel uint32
-}
-
-func destinationOf(p *cm.Path) destination {
-	return destination{p.Remote, p.SGIDIndex, p.TrafficClass &^ 3, p.FlowLabel} // what isn't controlled isn't capable of ECN
-}
-
-func (t destination) av() verbs.AV {
-	return verbs.AV{DGID: t.remote, SGIDIndex: t.sgidIndex, Port: 1, TClass: t.tclass, FlowLabel: t.flowLabel}
-}
-
-// handle returns the address handle of a destination.
+// handle returns the address handle of a destination, nil while its next hop isn't known.
 func (a *agent) handle(to destination) (*verbs.AH, error) {
 	if h := a.ahs[to]; h != nil {
 		return h, nil
+	}
+	if known, err := a.dev.NextHopKnown(to.av()); err != nil || !known {
+		return nil, err
 	}
 	h, err := a.pd.CreateAH(to.av())
 	if err != nil {
@@ -357,6 +376,9 @@ func (a *agent) untilDeadline() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at := a.m.Deadline()
+	if len(a.lot.order) > 0 {
+		at = min(at, a.lot.look)
+	}
 	if at == clock.Never {
 		return time.Hour
 	}
@@ -367,7 +389,7 @@ func (a *agent) untilDeadline() time.Duration {
 func (a *agent) idle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.users > 0 || a.m.Conns() > 0 || len(a.free) < sendSlots {
+	if a.users > 0 || a.m.Conns() > 0 || len(a.free) < sendSlots || len(a.lot.order) > 0 {
 		return false
 	}
 	a.closed = fmt.Errorf("rdmacm: %s: %w", a.dev.Name(), verbs.ErrClosed)

@@ -2,11 +2,14 @@ package rdmacm
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
@@ -266,10 +269,97 @@ func TestPeerBits(t *testing.T) {
 	conform.Row(t, "5.10/req", "5.10/rep")
 }
 
+// partNet is a Net that doesn't know the next hops of some.
+type partNet struct {
+	*rocev2.FixedNet
+	unknown func(ib.GID) bool
+}
+
+func (n partNet) Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (wire.Flow, bool, error) {
+	f, known, err := n.FixedNet.Resolve(sgid, vlan, dgid)
+	return f, known && !n.unknown(dgid), err
+}
+
+func v4(a, b, c, d byte) ib.GID { return gidOf(netip.AddrFrom4([4]byte{a, b, c, d})) }
+
+// Requests from addresses whose next hop nobody knows, as forged ones are, come in a flood. Others are served meanwhile.
+func TestForgedSources(t *testing.T) {
+	net := &rocev2.FixedNet{Addresses: []ib.GID{v4(192, 0, 2, 1)}}
+	for i := range byte(200) {
+		net.Addresses = append(net.Addresses, v4(10, 9, 0, i))
+	}
+	forged := func(g ib.GID) bool { return g[12] == 10 }
+	a, b, _, _ := newPairOf(t, rocev2.Config{Net: net}, rocev2.Config{Net: partNet{&rocev2.FixedNet{Addresses: []ib.GID{v4(192, 0, 2, 2)}}, forged}})
+	l := must(Listen(b.dev, b.addr(true, 7777), ListenOptions{}))
+	defer l.Close()
+	flood, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for _, g := range net.Addresses[1:] {
+		all.Go(func() {
+			for flood.Err() == nil {
+				Dial(flood, a.dev, b.addr(true, 1), DialOptions{Options: Options{QP: a.qp(verbs.RC)}, LocalAddr: g.Addr(), ResponseTimeout: 1, PacketLifetime: 1, MaxRetries: 15})
+			}
+		})
+	}
+	defer all.Wait()
+	defer stop()
+	waitFor(t, "the flood", func() bool {
+		g := agentOf(b.dev)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.m.Counters.Refused > 1000
+	})
+	for range 5 {
+		accepted := serve(t, l, Options{QP: b.qp(verbs.RC)})
+		soon, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		c, err := Dial(soon, a.dev, l.Addr(), DialOptions{Options: Options{QP: a.qp(verbs.RC)}})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		(<-accepted).Close()
+	}
+}
+
 func agentOf(d *verbs.Device) *agent {
 	agents.Lock()
 	defer agents.Unlock()
 	return agents.of[d]
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s doesn't come", what)
+		}
+	}
+}
+
+// Neither end knows the other's MAC address at first. The connection doesn't wait for a message to be sent again.
+func TestFirstContact(t *testing.T) {
+	var begun, known atomic.Int64
+	config := func(last byte) rocev2.Config {
+		return rocev2.Config{Net: partNet{&rocev2.FixedNet{Addresses: []ib.GID{v4(192, 0, 2, last)}}, func(ib.GID) bool {
+			begun.CompareAndSwap(0, time.Now().UnixNano())
+			return time.Since(time.Unix(0, begun.Load())) < 100*time.Millisecond && known.Add(1) > 0
+		}}}
+	}
+	a, b, _, _ := newPairOf(t, config(1), config(2))
+	l := must(Listen(b.dev, b.addr(true, 0), ListenOptions{}))
+	defer l.Close()
+	accepted := serve(t, l, Options{QP: b.qp(verbs.RC)})
+	start := time.Now()
+	c, err := Dial(ctx(t), a.dev, l.Addr(), DialOptions{Options: Options{QP: a.qp(verbs.RC)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(start); d > 3*time.Second || known.Load() == 0 {
+		t.Errorf("connected after %v; the next hop wasn't known %d times", d, known.Load())
+	}
+	c.Close()
+	(<-accepted).Close()
 }
 
 // Requests that come to nothing leave nothing behind.
