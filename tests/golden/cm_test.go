@@ -200,6 +200,31 @@ func checkLinux(t *testing.T, raw []byte, m mad.MAD, row []string) {
 	}
 }
 
+// The QPs of Linux, at both ends, send from the UDP port of the flow label that the REQ names.
+func TestFlowLabelOfLinux(t *testing.T) {
+	conform.Row(t, "5.6/sport-symmetric", "5.10/req")
+	for _, file := range []string{"rping_v4.pcap", "ucmatose_v4.pcap", "rdma_client_v4.pcap", "k612_nvme_connect_612_v4.pcap", "k612_nvme_connect_61_v4.pcap"} {
+		ports := map[uint16]bool{} // of the REQs so far
+		froms := map[string]int{}
+		for i, raw := range read(t, file) {
+			if m := cmOf(raw); m != nil && m.Attribute() == mad.AttrREQ {
+				ports[wire.SourcePort(mad.REQ(m.Data()).Primary().FlowLabel(), 0, 0)] = true
+			}
+			var p wire.Packet
+			if wire.Parse(&p, &wire.Frame{Frag: [2][]byte{bytes.Clone(raw)}}) != wire.Accepted || p.DestQP == ib.QPNGeneralServices {
+				continue
+			}
+			froms[string(p.IPHeader()[12:16])]++
+			if !ports[p.SrcPort] {
+				t.Errorf("%s packet %d: port %d, the flow labels of the REQs give %v", file, i+1, p.SrcPort, ports)
+			}
+		}
+		if len(froms) != 2 {
+			t.Errorf("%s: %d ends sent data", file, len(froms))
+		}
+	}
+}
+
 // What we write at random, tshark reads as it was meant.
 func TestCMByTshark(t *testing.T) {
 	needTshark(t)
