@@ -12,7 +12,7 @@ import (
 // right when it comes to the top.
 //
 // Entries go by numbers, whose places stand together: to move those of other QPs
-// fetches nothing of these QPs.
+// fetches nothing of these QPs, as in a clock.Timers it would.
 type timers struct {
 	heap  []timer
 	qps   []*QP   // by number

@@ -1,7 +1,6 @@
 package mad
 
 import (
-	"container/heap"
 	"fmt"
 
 	"github.com/urxe/urxe/ib"
@@ -22,7 +21,7 @@ type Message struct {
 // and Expire, send what Next gives and take what Message gives.
 type RMPP struct {
 	transfers map[rmppKey]*transfer
-	deadlines transferHeap
+	deadlines clock.Timers[*transfer]
 	ready     []*transfer // May have packets to send.
 	messages  []Message
 	// Failed counts transfers that were given up.
@@ -44,8 +43,7 @@ type transfer struct {
 	key      rmppKey
 	sender   *Sender
 	receiver *Receiver
-	deadline clock.Time
-	index    int
+	timer    clock.Timer[*transfer]
 	queued   bool
 	reported bool
 }
@@ -160,17 +158,11 @@ func (r *RMPP) Message() (Message, bool) {
 }
 
 // Deadline returns when Expire has work.
-func (r *RMPP) Deadline() clock.Time {
-	if len(r.deadlines) == 0 {
-		return clock.Never
-	}
-	return r.deadlines[0].deadline
-}
+func (r *RMPP) Deadline() clock.Time { return r.deadlines.Next() }
 
 // Expire handles what is due at now.
 func (r *RMPP) Expire(now clock.Time) {
-	for len(r.deadlines) > 0 && r.deadlines[0].deadline <= now {
-		x := r.deadlines[0]
+	for x, due := r.deadlines.Due(now); due; x, due = r.deadlines.Due(now) {
 		switch {
 		case x.sender != nil:
 			x.sender.Expire(now)
@@ -189,13 +181,12 @@ func (r *RMPP) update(x *transfer, now clock.Time) {
 	if x.receiver != nil {
 		r.report(x, now)
 	} else {
-		x.deadline = x.sender.Deadline()
+		r.deadlines.Set(&x.timer, x.sender.Deadline())
 		if done, err := x.sender.Done(); done && err != nil && !x.reported {
 			x.reported = true
 			r.fail(&x.sender.head, err)
 		}
 	}
-	heap.Fix(&r.deadlines, x.index)
 	r.enqueue(x)
 }
 
@@ -204,10 +195,10 @@ func (r *RMPP) report(x *transfer, now clock.Time) {
 	done, err := x.receiver.Done()
 	switch {
 	case !done:
-		x.deadline = x.receiver.Deadline()
+		r.deadlines.Set(&x.timer, x.receiver.Deadline())
 	case !x.reported:
 		x.reported = true
-		x.deadline = now.Add(rmppLinger)
+		r.deadlines.Set(&x.timer, now.Add(rmppLinger))
 		if err != nil {
 			r.fail(&x.receiver.head, err)
 		} else {
@@ -237,37 +228,18 @@ func (r *RMPP) add(x *transfer) {
 		r.transfers = map[rmppKey]*transfer{}
 	}
 	r.transfers[x.key] = x
+	x.timer.Of = x
 	if x.sender != nil {
-		x.deadline = x.sender.Deadline()
+		r.deadlines.Set(&x.timer, x.sender.Deadline())
 	} else {
-		x.deadline = x.receiver.Deadline()
+		r.deadlines.Set(&x.timer, x.receiver.Deadline())
 	}
-	heap.Push(&r.deadlines, x)
 	r.enqueue(x)
 }
 
 func (r *RMPP) remove(x *transfer) {
 	if r.transfers[x.key] == x {
 		delete(r.transfers, x.key)
-		heap.Remove(&r.deadlines, x.index)
+		r.deadlines.Set(&x.timer, clock.Never)
 	}
-}
-
-type transferHeap []*transfer
-
-func (h transferHeap) Len() int           { return len(h) }
-func (h transferHeap) Less(i, j int) bool { return h[i].deadline < h[j].deadline }
-func (h transferHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *transferHeap) Push(x any) {
-	x.(*transfer).index = len(*h)
-	*h = append(*h, x.(*transfer))
-}
-func (h *transferHeap) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return x
 }

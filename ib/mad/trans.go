@@ -1,7 +1,6 @@
 package mad
 
 import (
-	"container/heap"
 	"fmt"
 
 	"github.com/urxe/urxe/internal/clock"
@@ -11,19 +10,18 @@ import (
 // whose transport has no timers of its own. It is not safe for concurrent use.
 type Transactions struct {
 	byKey map[uint32]*transaction
-	queue transactionHeap
+	queue clock.Timers[*transaction]
 	free  []*transaction
 }
 
 type transaction struct {
 	Packet
-	deadline clock.Time
-	left     int // Retries.
-	index    int // In the heap.
+	timer clock.Timer[*transaction]
+	left  int // Retries.
 }
 
 // Len returns how many requests are under way.
-func (t *Transactions) Len() int { return len(t.queue) }
+func (t *Transactions) Len() int { return t.queue.Len() }
 
 // Add begins the transaction of p, which is about to be sent.
 func (t *Transactions) Add(p *Packet, now clock.Time) error {
@@ -37,9 +35,8 @@ func (t *Transactions) Add(p *Packet, now clock.Time) error {
 	x := t.alloc()
 	x.Packet = *p
 	x.left = p.Retries
-	x.deadline = now.Add(p.Timeout)
 	t.byKey[key] = x
-	heap.Push(&t.queue, x)
+	t.queue.Set(&x.timer, now.Add(p.Timeout))
 	return nil
 }
 
@@ -49,7 +46,6 @@ func (t *Transactions) Answer(m MAD) bool {
 	if !ok || x.MAD().Class() != m.Class() || x.MAD().Attribute() != m.Attribute() {
 		return false
 	}
-	heap.Remove(&t.queue, x.index)
 	t.end(x)
 	return true
 }
@@ -57,33 +53,25 @@ func (t *Transactions) Answer(m MAD) bool {
 // Cancel ends the transaction of a request that could not be sent.
 func (t *Transactions) Cancel(key uint32) {
 	if x, ok := t.byKey[key]; ok {
-		heap.Remove(&t.queue, x.index)
 		t.end(x)
 	}
 }
 
 // Deadline returns when Expire has work; clock.Never while nothing is under way.
-func (t *Transactions) Deadline() clock.Time {
-	if len(t.queue) == 0 {
-		return clock.Never
-	}
-	return t.queue[0].deadline
-}
+func (t *Transactions) Deadline() clock.Time { return t.queue.Next() }
 
 // Expire calls resend for each request whose time is up and that has retries
 // left, and failed for the others, which end and have Err set. What the two
 // get is valid during the call.
 func (t *Transactions) Expire(now clock.Time, resend, failed func(p *Packet)) {
-	for len(t.queue) > 0 && t.queue[0].deadline <= now {
-		x := t.queue[0]
+	for x, due := t.queue.Due(now); due; x, due = t.queue.Due(now) {
 		if x.left > 0 {
 			x.left--
-			x.deadline = now.Add(x.Timeout)
-			heap.Fix(&t.queue, 0)
+			t.queue.Set(&x.timer, now.Add(x.Timeout))
 			resend(&x.Packet)
 			continue
 		}
-		heap.Pop(&t.queue)
+		t.queue.Set(&x.timer, clock.Never)
 		x.Err = ErrTimeout
 		failed(&x.Packet)
 		t.end(x)
@@ -96,29 +84,13 @@ func (t *Transactions) alloc() *transaction {
 		t.free = t.free[:n-1]
 		return x
 	}
-	return new(transaction)
+	x := new(transaction)
+	x.timer.Of = x
+	return x
 }
 
 func (t *Transactions) end(x *transaction) {
+	t.queue.Set(&x.timer, clock.Never)
 	delete(t.byKey, x.Key())
 	t.free = append(t.free, x)
-}
-
-type transactionHeap []*transaction
-
-func (h transactionHeap) Len() int           { return len(h) }
-func (h transactionHeap) Less(i, j int) bool { return h[i].deadline < h[j].deadline }
-func (h transactionHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *transactionHeap) Push(x any) {
-	x.(*transaction).index = len(*h)
-	*h = append(*h, x.(*transaction))
-}
-func (h *transactionHeap) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return x
 }

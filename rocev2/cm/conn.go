@@ -1,7 +1,6 @@
 package cm
 
 import (
-	"container/heap"
 	"container/list"
 	"encoding/binary"
 	"errors"
@@ -42,9 +41,8 @@ type Conn struct {
 
 	tid      uint64
 	msg      [mad.Size]byte // what is sent again
-	timer    int            // index in m.timers
 	kept     *list.Element  // of m.kept, nil if it isn't there
-	deadline clock.Time
+	timer    clock.Timer[*Conn]
 	tries    int           // how often the message may be sent again
 	wait     time.Duration // between
 	timewait time.Duration
@@ -134,18 +132,7 @@ func (c *Conn) enter(next State, now clock.Time) {
 	}
 }
 
-func (c *Conn) setDeadline(t clock.Time) {
-	had := c.timer != noTimer
-	c.deadline = t
-	switch {
-	case had && t == clock.Never:
-		heap.Remove(&c.m.timers, c.timer)
-	case had:
-		heap.Fix(&c.m.timers, c.timer)
-	case t != clock.Never:
-		heap.Push(&c.m.timers, c)
-	}
-}
+func (c *Conn) setDeadline(t clock.Time) { c.m.timers.Set(&c.timer, t) }
 
 // begin makes c.msg a new message with the communication ids of the connection.
 func (c *Conn) begin(a mad.AttributeID) mad.MAD {
@@ -282,7 +269,7 @@ func (c *Conn) sendMRA(in *input) bool {
 	copy(v.PrivateData(), in.private)
 	c.send()
 	if !c.active {
-		c.setDeadline(max(c.deadline, in.now.Add(Timeout(code)+c.wait)))
+		c.setDeadline(max(c.timer.At(), in.now.Add(Timeout(code)+c.wait)))
 	}
 	return true
 }

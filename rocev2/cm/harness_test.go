@@ -158,7 +158,7 @@ func (p *pair) empty() {
 	p.t.Helper()
 	p.pass(10 * time.Minute)
 	for _, e := range []*end{p.a, p.b} {
-		if n := [5]int{len(e.conns), len(e.peers), len(e.peerQPs), len(e.timers), e.waiting()}; n != [5]int{} {
+		if n := [5]int{len(e.conns), len(e.peers), len(e.peerQPs), e.timers.Len(), e.waiting()}; n != [5]int{} {
 			p.t.Fatalf("connections, peers, their QPs, timers, waiting: %v", n)
 		}
 	}

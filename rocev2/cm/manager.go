@@ -69,7 +69,7 @@ type Manager struct {
 	peers     map[peerID]*Conn // … and by the peer's
 	peerQPs   map[peerQP]*Conn // … and by the peer's QP: one of its QPs has one connection
 	kept      list.List        // of *Conn that have given their last answer, oldest first
-	timers    timers
+	timers    clock.Timers[*Conn]
 	events    []Event
 	out       []Datagram
 	sent      int // how many of out are taken
@@ -192,12 +192,11 @@ func (l *Listener) Close() {
 func (m *Manager) Conns() int { return len(m.conns) }
 
 // Deadline returns when Expire has to be called, clock.Never when it needn't.
-func (m *Manager) Deadline() clock.Time { return m.timers.next() }
+func (m *Manager) Deadline() clock.Time { return m.timers.Next() }
 
 // Expire does what is due by now.
 func (m *Manager) Expire(now clock.Time) {
-	for m.timers.next() <= now {
-		c := m.timers[0]
+	for c, due := m.timers.Due(now); due; c, due = m.timers.Due(now) {
 		c.setDeadline(clock.Never)
 		c.feed(&input{what: timeout, now: now})
 	}
@@ -230,7 +229,8 @@ func (m *Manager) newConn(p Path) (*Conn, error) {
 	if n := len(m.conns) - m.kept.Len(); n >= m.cfg.MaxConns {
 		return nil, fmt.Errorf("cm: %w: %d of %d exist", ErrLimit, n, m.cfg.MaxConns)
 	}
-	c := &Conn{m: m, path: p, timer: noTimer, deadline: clock.Never}
+	c := &Conn{m: m, path: p}
+	c.timer.Of = c
 	for c.id == 0 || m.conns[c.id] != nil {
 		c.id = m.cfg.Random()
 	}

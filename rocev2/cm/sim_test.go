@@ -199,7 +199,7 @@ func (w *lossy) check(seed uint64) {
 	}
 	w.agree(seed)
 	for _, e := range []*end{w.a, w.b} {
-		if n := [6]int{len(e.conns), len(e.peers), len(e.peerQPs), len(e.timers), e.waiting(), len(e.events)}; n != [6]int{} {
+		if n := [6]int{len(e.conns), len(e.peers), len(e.peerQPs), e.timers.Len(), e.waiting(), len(e.events)}; n != [6]int{} {
 			w.t.Fatalf("seed %d: left: connections, peers, their QPs, timers, waiting, events: %v", seed, n)
 		}
 	}

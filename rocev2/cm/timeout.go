@@ -2,8 +2,6 @@ package cm
 
 import (
 	"time"
-
-	"github.com/urxe/urxe/internal/clock"
 )
 
 // Timeout returns the time that a code stands for: 4.096 µs × 2^code (IBA 12.7). Codes have five bits.
@@ -33,41 +31,3 @@ const (
 
 // responseTime bounds the time to wait for an answer.
 func responseTime(d time.Duration) time.Duration { return min(max(d, minResponse), maxResponse) }
-
-// timers is a heap of the connections that have a deadline, earliest first; it is a heap.Interface.
-type timers []*Conn
-
-const noTimer = -1 // Conn.timer of one that isn't in the heap
-
-func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].deadline < t[j].deadline }
-
-func (t timers) Swap(i, j int) {
-	t[i], t[j] = t[j], t[i]
-	t[i].timer, t[j].timer = i, j
-}
-
-// Push implements heap.Interface.
-func (t *timers) Push(x any) {
-	c := x.(*Conn)
-	c.timer = len(*t)
-	*t = append(*t, c)
-}
-
-// Pop implements heap.Interface.
-func (t *timers) Pop() any {
-	last := len(*t) - 1
-	c := (*t)[last]
-	(*t)[last] = nil
-	*t = (*t)[:last]
-	c.timer = noTimer
-	return c
-}
-
-// next returns the earliest deadline.
-func (t timers) next() clock.Time {
-	if len(t) == 0 {
-		return clock.Never
-	}
-	return t[0].deadline
-}
