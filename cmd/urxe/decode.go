@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/urxe/urxe/internal/decode"
+	"github.com/urxe/urxe/rocev2/decode"
 )
 
 func newDecode() *cobra.Command {

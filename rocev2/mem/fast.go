@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+
+	"github.com/urxe/urxe/rocev2/wire"
 )
 
 // FastMR is a region that work requests register and invalidate, many times
@@ -180,23 +182,10 @@ func (op *Op) accessPages(p *pages, off uint64, n int) bool {
 		m := p.at(off + uint64(done))
 		m = m[:min(len(m), n-done)]
 		part.Tail = op.Tail && done+len(m) == n
-		part.Frag = cut(op.Frag, done, len(m))
+		part.Frag = [2][]byte{}
+		wire.CutTo(&part.Frag, &op.Frag, done, len(m))
 		part.access(m)
 		done += len(m)
 	}
 	return true
-}
-
-// cut returns bytes [off, off+n) of two fragments.
-func cut(f [2][]byte, off, n int) (piece [2][]byte) {
-	first := len(f[0])
-	switch {
-	case off+n <= first:
-		piece[0] = f[0][off : off+n]
-	case off >= first:
-		piece[0] = f[1][off-first : off-first+n]
-	default:
-		piece[0], piece[1] = f[0][off:], f[1][:off+n-first]
-	}
-	return piece
 }

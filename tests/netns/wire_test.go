@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/urxe/urxe/ib"
-	"github.com/urxe/urxe/internal/decode"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/rocev2/decode"
 	"github.com/urxe/urxe/tests/conform"
 	"github.com/urxe/urxe/verbs"
 )
