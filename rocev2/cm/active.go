@@ -7,8 +7,9 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 )
 
-// Connect asks for a connection. Its end is an event: Reply, then the consumer moves its QP to RTS and calls Ready;
-// Rejected; or Unreachable. Errors wrap ErrInvalid or ErrLimit.
+// Connect asks for a connection, with at most MaxREQPrivate bytes of private data. What comes of it is an event: Reply, then
+// the consumer moves its QP to RTS and calls Ready; Rejected; or Unreachable. Errors wrap ErrInvalid (a field has more bits
+// than the REQ has for it, or the P_Key isn't the port's) or ErrLimit.
 func (m *Manager) Connect(r Request, now clock.Time) (*Conn, error) {
 	return m.ask(&r, MaxREQPrivate, &input{what: callConnect, now: now})
 }
@@ -67,8 +68,8 @@ func (c *Conn) takeREP(in *input) bool {
 	return true
 }
 
-// Ready says that the QP is in RTS: the peer is told by an RTU, with at most MaxRTUPrivate bytes of private data. The
-// event Established follows.
+// Ready says, after the event Reply, that the QP is in RTS: the peer is told by an RTU, with at most MaxRTUPrivate bytes of
+// private data. The event Established follows.
 func (c *Conn) Ready(private []byte, now clock.Time) error {
 	if err := checkPrivate(private, MaxRTUPrivate); err != nil {
 		return invalid(callReady, err)

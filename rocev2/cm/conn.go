@@ -22,7 +22,8 @@ var (
 )
 
 // Conn is a connection that is made, is there, or ends; or one request of SIDR. It is of its Manager, and no more safe to
-// use by several goroutines than that.
+// use by several goroutines than that. Errors of its calls wrap ErrInvalid for arguments that don't fit into the message, and
+// ErrState when the connection isn't where the call means something; nothing has happened then.
 type Conn struct {
 	User any // the consumer's own
 
@@ -48,7 +49,7 @@ type Conn struct {
 	timewait time.Duration
 }
 
-// ID returns the local communication id, or that of the SIDR request.
+// ID returns the local communication id, or that of the SIDR request this side has made. It is never 0.
 func (c *Conn) ID() uint32 { return c.id }
 
 // State returns the state.
@@ -212,8 +213,8 @@ func (c *Conn) timedOut() {
 	c.sendREJ(c.about(), RejTimeout, binary.BigEndian.AppendUint64(nil, uint64(c.m.cfg.GUID)), nil)
 }
 
-// Reject refuses a REQ, or a REP, for a reason. info is what the reason adds, at most MaxREJInfo bytes; private at most
-// MaxREJPrivate.
+// Reject refuses a REQ, after the event Request, or a REP, after Reply, for a reason. info is what the reason adds, at most
+// MaxREJInfo bytes; private at most MaxREJPrivate bytes. No event follows.
 func (c *Conn) Reject(r Reason, info, private []byte, now clock.Time) error {
 	if err := errors.Join(checkPrivate(private, MaxREJPrivate), checkPrivate(info, MaxREJInfo)); err != nil {
 		return invalid(callReject, err)
@@ -245,8 +246,9 @@ func (c *Conn) rejected(in *input) bool {
 	return true
 }
 
-// Extend tells the peer, by an MRA, that the answer to its REQ or REP takes as long as a code says more (Timeout); at
-// most MaxMRAPrivate bytes of private data. A peer that repeats its message is told so without that.
+// Extend tells the peer, by an MRA, that the answer to its REQ or REP takes longer: by 4.096 µs × 2^code, code up to 31 (a
+// Manager waits for 24, 69 s, at most); with at most MaxMRAPrivate bytes of private data. A peer that repeats its message is
+// told so without that.
 func (c *Conn) Extend(code uint8, private []byte, now clock.Time) error {
 	if code > 31 {
 		return invalid(callExtend, fmt.Errorf("timeout code %d (allowed: 0 to 31)", code))

@@ -46,8 +46,8 @@ type Event struct {
 	Request  *Request   // of Request and SIDRRequest
 	Reason   Reason     // of Rejected, Unreachable, and of Disconnected when no peer asked for it
 	Status   SIDRStatus // of SIDRReply
-	Info     []byte     // what the reason or the status adds
-	Private  []byte     // private data: all that the message has room for
+	Info     []byte     // what the reason or the status adds: up to MaxREJInfo bytes
+	Private  []byte     // private data: all that the message has room for, 0 where the peer said nothing
 }
 
 // Event takes the next event; false when there is none.

@@ -15,9 +15,9 @@ import (
 type Config struct {
 	GUID     ib.GUID           // of the CA
 	Owns     func(ib.GID) bool // whether a GID is the port's, for REJ 12; nil: all are
-	MTU      func() ib.MTU     // the greatest path MTU, for REJ 26; nil: 4096
+	MTU      func() ib.MTU     // the greatest path MTU, an IBA code, for REJ 26; nil: 4096
 	PKeys    ib.PKeyTable      // of the port; nil: ib.PKeyDefault alone
-	AckDelay uint8             // in which the CA answers a packet: 4.096 µs × 2^n
+	AckDelay uint8             // in which the CA answers a packet: 4.096 µs × 2^n, n up to 31
 	Random   func() uint32     // of communication and transaction ids; nil: a random source
 	MaxConns int               // that there are at once, those that end included; 0: 65536
 	MaxKept  int               // besides, refusals and answers of SIDR that can be repeated; the oldest gives way to one more; 0: 4096
@@ -48,7 +48,7 @@ func (c *Config) defaults() {
 	}
 }
 
-// Counters of a Manager.
+// Counters of a Manager: all since it was made.
 type Counters struct {
 	Received   uint64 // messages
 	Malformed  uint64 // of those, not of communication management as it is spoken
@@ -105,7 +105,7 @@ type Path struct {
 	PKeyIndex     uint16 // in Config.PKeys: of the entry that what comes matches, and what goes has
 }
 
-// New makes a Manager.
+// New makes a Manager, which knows no services and has no connections.
 func New(c Config) *Manager {
 	c.defaults()
 	return &Manager{cfg: c, listeners: map[ServiceID]*Listener{}, conns: map[uint32]*Conn{}, peers: map[peerID]*Conn{}, peerQPs: map[peerQP]*Conn{}}
@@ -194,7 +194,7 @@ func (m *Manager) Conns() int { return len(m.conns) }
 // Deadline returns when Expire has to be called, clock.Never when it needn't.
 func (m *Manager) Deadline() clock.Time { return m.timers.Next() }
 
-// Expire does what is due by now.
+// Expire does what is due by now: messages that are sent again, and ends of waiting.
 func (m *Manager) Expire(now clock.Time) {
 	for c, due := m.timers.Due(now); due; c, due = m.timers.Due(now) {
 		c.setDeadline(clock.Never)

@@ -5,9 +5,9 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 )
 
-// Accept answers a REQ by a REP. The consumer's QP is in RTR or RTS by then, as data may come at once. The event
-// Established follows when the RTU has come, or when the consumer says that data came (Established); else Unreachable,
-// Rejected or Disconnected does. Errors wrap ErrInvalid, or ErrState when the peer gave up meanwhile.
+// Accept answers a REQ by a REP, after the event Request. The consumer's QP is in RTR or RTS by then, as data may come at
+// once. The event Established follows when the RTU has come, or when the consumer says that data came (Established); else
+// Unreachable, Rejected or Disconnected does. The error is ErrState, too, when the peer gave up meanwhile.
 func (c *Conn) Accept(r Reply, now clock.Time) error {
 	if err := r.check(); err != nil {
 		return invalid(callAccept, err)
@@ -45,7 +45,8 @@ func (c *Conn) takeRTU(in *input) bool {
 	return true
 }
 
-// Established says that a packet of the peer came to the QP, which counts as an RTU (IBA 12.9.8.3.4, COMM_EST).
+// Established says, after Accept, that a packet of the peer came to the QP, which counts as an RTU (IBA 12.9.8.3.4,
+// COMM_EST). Saying it again does nothing.
 func (c *Conn) Established(now clock.Time) error {
 	return c.call(&input{what: callEstablished, now: now})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 )
 
-// Receive takes a message that came to QP1.
+// Receive takes a message that came to QP1, with the path that it came by. What isn't understood is counted and dropped.
 func (m *Manager) Receive(d *Datagram, now clock.Time) {
 	m.Counters.Received++
 	p, err := mad.Parse(d.MAD[:])

@@ -31,18 +31,18 @@ type Request struct {
 	Local, Remote ib.GID // of the sender of the REQ, and of its receiver
 
 	Transport Transport
-	QPN       ib.QPN
-	PSN       ib.PSN // of the first packet that the sender's QP expects: the receiver's begins with it (IBA 12.7.31)
+	QPN       ib.QPN // 24 bits
+	PSN       ib.PSN // 24 bits: of the first packet that the sender's QP expects, the receiver's begins with it (IBA 12.7.31)
 	QKey      ib.QKey
 	SRQ       bool // the sender's QP has a shared receive queue
-	// FlowControl: the sender's QP honours end-to-end credits.
+	// FlowControl: the sender's QP gives end-to-end credits (IBA 9.7.7.2), which one with an SRQ doesn't.
 	FlowControl bool
 
 	ResponderResources uint8 // READs and atomics that the receiver may have outstanding at the sender
 	InitiatorDepth     uint8 // … and that the sender wants to have outstanding at the receiver
 	RetryCount         uint8 // of both QPs: 0 to 7
 	RNRRetry           uint8 // of the receiver's QP: 0 to 7, and 7 is for ever
-	MinRNRRetry        uint8 // the least that the receiver may ask for this side's QP; less is refused with REJ 29
+	MinRNRRetry        uint8 // of Connect: the least RNRRetry that the REP may have, 0 to 7; less is refused with REJ 29
 
 	PathMTU      ib.MTU  // 0: 1024
 	PKey         ib.PKey // of Connect and Resolve an entry of Config.PKeys; 0: the first
@@ -52,13 +52,13 @@ type Request struct {
 	HopLimit     uint8   // 0: 64
 
 	PacketLifetime  uint8 // the longest time of a packet on its way: 4.096 µs × 2^n; 0: 16, 268 ms, as Linux has it
-	ResponseTimeout uint8 // in which an answer is expected from the other CM, and promised to it; 0: 20, 4.3 s
+	ResponseTimeout uint8 // in which an answer is expected from the other CM, and promised to it: 4.096 µs × 2^n; 0: 20, 4.3 s
 	MaxRetries      uint8 // how often a message is sent again: 1 to 15; 0: 15
-	LocalACKTimeout uint8 // of a REQ that came: how long the receiver's QP is to wait for an acknowledgement
+	LocalACKTimeout uint8 // of a REQ that came: how long the receiver's QP is to wait for an acknowledgement, 4.096 µs × 2^n
 
 	VendorID uint32 // of a REQ that came: whose vendor's options the sender knows (IBA 12.7.37); 0: nobody's
 
-	Private []byte
+	Private []byte // at most MaxREQPrivate bytes, of SIDR MaxSIDRREQPrivate; of a message that came, all of those
 }
 
 // The conventions of Linux, which everyone has (rdma_cm).
@@ -151,15 +151,15 @@ func requestOf(v mad.REQ) *Request {
 
 // Reply is what a REP says: of Accept. ResponderResources and InitiatorDepth are cut to what the REQ allows.
 type Reply struct {
-	QPN                ib.QPN
-	PSN                ib.PSN // of the first packet that the QP expects: the peer's begins with it
+	QPN                ib.QPN // 24 bits
+	PSN                ib.PSN // 24 bits: of the first packet that the QP expects, the peer's begins with it
 	QKey               ib.QKey
-	SRQ                bool
-	FlowControl        bool
-	ResponderResources uint8 // READs and atomics that the peer may have outstanding here
-	InitiatorDepth     uint8 // … and that this side may have outstanding at the peer
-	RNRRetry           uint8 // of the peer's QP: 0 to 7
-	Private            []byte
+	SRQ                bool   // the QP has a shared receive queue
+	FlowControl        bool   // it gives end-to-end credits
+	ResponderResources uint8  // READs and atomics that the peer may have outstanding here
+	InitiatorDepth     uint8  // … and that this side may have outstanding at the peer
+	RNRRetry           uint8  // of the peer's QP: 0 to 7, and 7 is for ever
+	Private            []byte // at most MaxREPPrivate bytes
 }
 
 func (r *Reply) check() error {
@@ -199,15 +199,16 @@ type Peer struct {
 	QPN                ib.QPN
 	PSN                ib.PSN // of the first packet that it expects, so that this side's QP begins with it (sq_psn)
 	QKey               ib.QKey
-	SRQ, FlowControl   bool
+	SRQ                bool // the peer's QP has a shared receive queue
+	FlowControl        bool // it gives end-to-end credits
 	Transport          Transport
-	PathMTU            ib.MTU
-	InitiatorDepth     uint8 // READs and atomics that this side may have outstanding there (max_rd_atomic)
-	ResponderResources uint8 // … and that it may have outstanding here (max_dest_rd_atomic)
-	RetryCount         uint8
-	RNRRetry           uint8
-	ACKTimeout         uint8 // of this side's QP: 4.096 µs × 2^n
-	HopLimit           uint8
+	PathMTU            ib.MTU // IBA code, of both directions
+	InitiatorDepth     uint8  // READs and atomics that this side may have outstanding there (max_rd_atomic)
+	ResponderResources uint8  // … and that it may have outstanding here (max_dest_rd_atomic)
+	RetryCount         uint8  // of this side's QP: 0 to 7
+	RNRRetry           uint8  // of this side's QP: 0 to 7, and 7 is for ever
+	ACKTimeout         uint8  // of this side's QP: 4.096 µs × 2^n; 0: none
+	HopLimit           uint8  // of packets there
 }
 
 // peerOf is what a REQ tells the end that it came to.

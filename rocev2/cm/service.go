@@ -23,7 +23,7 @@ const (
 // ipPrefix begins the service ids of the RDMA IP CM service: 40 bits (Annex A11.2.1).
 const ipPrefix ServiceID = 0x0000000001
 
-// IPService returns the service id of a port: 0x0000000001064853 for TCP port 18515.
+// IPService returns the service id of a port, as Annex A11.2 makes it: 0x0000000001064853 for TCP port 18515.
 func IPService(s PortSpace, port uint16) ServiceID {
 	return ipPrefix<<24 | ServiceID(s)<<16 | ServiceID(port)
 }
@@ -63,7 +63,8 @@ func putAddr(b []byte, a netip.Addr) {
 	copy(b[16-len(s):], s)
 }
 
-// ParseIPHeader reads the header at the beginning of private data. Its major version is 0 (Annex A11.4.1).
+// ParseIPHeader reads the header at the beginning of private data. The error says that b is shorter than IPHeaderLen, or
+// that the version isn't 0.x of IPv4 or IPv6 (Annex A11.4.1).
 func ParseIPHeader(b []byte) (h IPHeader, err error) {
 	if len(b) < IPHeaderLen {
 		return h, fmt.Errorf("IP CM header: %d bytes of private data: want %d", len(b), IPHeaderLen)

@@ -6,8 +6,9 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 )
 
-// Resolve asks for the UD queue pair of a service, by SIDR (IBA 12.11). The event SIDRReply says what came of it, and
-// Conn.Peer has QPN and QKey; Unreachable follows when no answer came. Errors wrap ErrInvalid or ErrLimit.
+// Resolve asks for the UD queue pair of a service, by SIDR (IBA 12.11), with at most MaxSIDRREQPrivate bytes of private
+// data. The event SIDRReply says what came of it, and Conn.Peer has QPN and QKey; Unreachable follows when no answer came.
+// Errors are those of Connect.
 func (m *Manager) Resolve(r Request, now clock.Time) (*Conn, error) {
 	return m.ask(&r, MaxSIDRREQPrivate, &input{what: callResolve, now: now})
 }
@@ -45,8 +46,8 @@ func (c *Conn) takeSIDRREP(in *input) bool {
 	return true
 }
 
-// ReplySIDR answers a SIDR_REQ: with the QPN and QKey of a UD QP, or why there is none; at most MaxSIDRREPPrivate bytes of
-// private data.
+// ReplySIDR answers a SIDR_REQ, after the event SIDRRequest: with the QPN (24 bits) and QKey of a UD QP, or, without them,
+// why there is none; at most MaxSIDRREPPrivate bytes of private data. No event follows.
 func (c *Conn) ReplySIDR(s SIDRStatus, qpn ib.QPN, qkey ib.QKey, private []byte, now clock.Time) error {
 	if err := checkPrivate(private, MaxSIDRREPPrivate); err != nil {
 		return invalid(callReplySIDR, err)

@@ -17,13 +17,15 @@ type Options struct {
 	QP      *verbs.QP // RC or UC, in RESET or INIT
 	Private []byte    // for the peer's program: at most 56 bytes from Dial, 196 from Accept
 
-	// Connect has the QP's attributes. GIDIndex is chosen by the address. PathMTU, RetryCnt and RNRRetry are Dial's for
-	// both ends (RNRRetry: each for the other's); Accept takes what the peer asks for. MaxRdAtomic and MaxDestRdAtomic are
-	// the most that this end has; less is agreed on when the peer has less. Timeout 0: what the CM finds, about a second.
+	// Connect has the QP's attributes. GIDIndex is chosen by the address. PKeyIndex, PathMTU, RetryCnt, RNRRetry, TClass and
+	// FlowLabel are Dial's for both ends (RNRRetry: each for the other's); Accept takes what the peer asks for. PKeyIndex
+	// is that of the partition, whichever the QP has in INIT. MaxRdAtomic and MaxDestRdAtomic are the most that this end
+	// has; less is agreed on when the peer has less. Timeout 0: what the CM finds, about a second. Access is for a QP in
+	// RESET.
 	Connect verbs.ConnectOptions
 }
 
-// Conn is a connection.
+// Conn is a connection. All methods may be called by any goroutine.
 type Conn struct {
 	a             *agent
 	id            *cm.Conn
@@ -53,7 +55,7 @@ func newConn(a *agent, o *Options) *Conn {
 // QP returns the connection's QP.
 func (c *Conn) QP() *verbs.QP { return c.qp }
 
-// Private returns what the peer said when it asked, or accepted: all that the message has room for, 0 where it said nothing.
+// Private returns what the peer said when it asked (56 bytes) or accepted (196 bytes), 0 where it said nothing.
 func (c *Conn) Private() []byte { return c.private }
 
 // Peer returns what is known of the peer's QP, and what was agreed on with it.
@@ -72,7 +74,8 @@ func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 // Done returns a channel that is closed when the connection has ended, by either side: the QP is in ERR then.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err returns why the connection ended: nil while it hasn't, and when either side asked for it.
+// Err returns why the connection ended: a *RejectedError when the peer knew it no more, or gave no answer (RejTimeout), or
+// verbs.ErrClosed; nil while it hasn't ended, and when either side asked for that.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +83,8 @@ func (c *Conn) Err() error {
 }
 
 // Disconnect ends the connection: the QP goes to ERR, which flushes its work requests, and the peer is told, with at most
-// 220 bytes of private data. It returns when the peer has answered, or ctx ends: then the peer is told all the same.
+// 220 bytes of private data. It returns when the peer has answered, or ctx ends: then the peer is told all the same. Errors
+// are the context's, or wrap verbs.ErrInvalid or verbs.ErrClosed.
 func (c *Conn) Disconnect(ctx context.Context, private []byte) error {
 	if err := c.a.do(func(_ *cm.Manager, now clock.Time) error { return c.id.Disconnect(private, now) }); err != nil {
 		return err
@@ -101,7 +105,8 @@ func (c *Conn) Disconnect(ctx context.Context, private []byte) error {
 // fail takes the QP to ERR.
 func (c *Conn) fail() error { return c.qp.Modify(verbs.QPAttr{State: verbs.StateErr}, verbs.AttrState) }
 
-// Close ends the connection without waiting for the peer, and must be called of every Conn. The QP is the caller's to destroy.
+// Close ends the connection without waiting for the peer, and must be called of every Conn. The QP is in ERR then, and the
+// caller's to destroy. Closing again does nothing.
 func (c *Conn) Close() error {
 	var err error
 	c.closing.Do(func() {

@@ -17,17 +17,19 @@ import (
 // DialOptions are how a connection is asked for. QP must be set; the other zero values work.
 type DialOptions struct {
 	Options
-	LocalAddr netip.Addr // of this end; none: the device's first address of the peer's kind
+	LocalAddr netip.Addr // of this end; none: Device.SourceGID
 
 	// How the peer is asked: see package rocev2/cm. The zero values give what Linux does, which waits up to 77 seconds
 	// for a host that isn't there; a context may end that earlier.
-	PacketLifetime  uint8 // 4.096 µs × 2^n; 0: 16
-	ResponseTimeout uint8 // 4.096 µs × 2^n; 0: 20
-	MaxRetries      uint8 // 0: 15
+	PacketLifetime  uint8 // the longest time of a packet on its way: 4.096 µs × 2^n, n up to 31; 0: 16, 268 ms
+	ResponseTimeout uint8 // in which an answer is expected: 4.096 µs × 2^n, n up to 31; 0: 20, 4.3 s
+	MaxRetries      uint8 // how often a message is sent again: up to 15; 0: 15
 }
 
 // Dial asks the program that listens at an address for a connection, and returns it when it is there: the QP is in RTS.
 // A peer whose path MTU is less is asked again with that. After an error the QP is in INIT, or in ERR when it failed late.
+// Errors are the context's, ErrUnreachable, a *RejectedError, or wrap verbs.ErrInvalid (options that can't be, no address to
+// ask from), verbs.ErrBusy (QP1 is someone else's), verbs.ErrState (the peer gave up meanwhile) or verbs.ErrClosed.
 func Dial(ctx context.Context, d *verbs.Device, to netip.AddrPort, o DialOptions) (*Conn, error) {
 	c, err := dial(ctx, d, to, &o)
 	for m := smallerMTU(d, &o, err); m != 0; m = smallerMTU(d, &o, err) {

@@ -38,10 +38,10 @@ const (
 
 // RejectedError is a refusal: of a request, or of its acceptance.
 type RejectedError struct {
-	Reason  Reason // 0 of a datagram service: see Status
-	Status  cm.SIDRStatus
-	Info    []byte // what the reason adds
-	Private []byte // what the peer's program says: all that the message has room for
+	Reason  Reason        // 0 of a datagram service: see Status
+	Status  cm.SIDRStatus // of a datagram service
+	Info    []byte        // what the reason adds: up to 72 bytes
+	Private []byte        // what the peer's program says: 148 bytes, of a datagram service 136, 0 where it said nothing
 }
 
 func (e *RejectedError) Error() string {

@@ -15,12 +15,12 @@ import (
 
 // ListenOptions are how requests are taken. The zero value works.
 type ListenOptions struct {
-	Backlog     int     // requests that wait for Accept; more are rejected with "no resources"; 0: 128
-	MinRNRRetry uint8   // the least RNRRetry that a peer may ask for; less is rejected (0: any)
+	Backlog     int     // requests that wait for Accept; more are rejected with "no resources", those of datagrams lost; 0: 128
+	MinRNRRetry uint8   // the least RNRRetry that a peer may ask for, 0 to 7; less is rejected with reason 29
 	PKey        ib.PKey // the partition that requests are taken of, an entry of PortAttr.PKeyTable; 0: all of them
 }
 
-// Listener takes requests for a port.
+// Listener takes requests for a port. All methods may be called by any goroutine.
 type Listener struct {
 	a        *agent
 	l        *cm.Listener
@@ -30,8 +30,8 @@ type Listener struct {
 }
 
 // Listen takes requests for connections to a port of the device: at one address, or at all when the address is
-// unspecified. Port 0 chooses one that is free. Errors wrap verbs.ErrBusy when the port is listened at, or QP1 is
-// someone else's.
+// unspecified. Port 0 chooses one that is free, of 32768 to 60999. Errors wrap verbs.ErrBusy (the port is listened at, or QP1
+// is someone else's), verbs.ErrInvalid (an address or a P_Key that isn't the device's) or verbs.ErrClosed.
 func Listen(d *verbs.Device, at netip.AddrPort, o ListenOptions) (*Listener, error) {
 	return listen(d, at, cm.TCP, o)
 }
@@ -87,7 +87,7 @@ func (l *Listener) offer(m *cm.Manager, at netip.AddrPort, space cm.PortSpace, o
 // Addr returns the address that is listened at, with the port that was chosen.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Close rejects the requests that wait, and those to come.
+// Close rejects the requests that wait, and those to come. The error is verbs.ErrClosed, when it was closed before.
 func (l *Listener) Close() error {
 	err := l.a.do(func(*cm.Manager, clock.Time) error {
 		select {
@@ -192,7 +192,7 @@ func (r *Request) PKeyIndex() uint16 { return r.conn.id.Path().PKeyIndex }
 
 // Accept connects a QP with the peer, and returns when the connection is there. A QP that can't be connected is an error,
 // and the request is rejected. Until then the QP's own events (QP.Events) are read here. The peer waits for a minute or more;
-// who needs longer calls Extend.
+// who needs longer calls Extend. Errors are those of Dial, and of QP.Modify; or wrap verbs.ErrState when the peer gave up.
 func (r *Request) Accept(ctx context.Context, o Options) (*Conn, error) {
 	c := r.conn
 	d := c.a.dev
@@ -251,7 +251,9 @@ func (r *Request) ready(o *Options) error {
 	})
 }
 
-// AcceptUD tells the peer the datagram QP, with at most 136 bytes of private data.
+// AcceptUD tells the peer the datagram QP and its Q_Key, with at most 136 bytes of private data. The error wraps
+// verbs.ErrInvalid, also for a QP with another PKeyIndex than the request; verbs.ErrState when the request was answered; or
+// verbs.ErrClosed.
 func (r *Request) AcceptUD(q *verbs.QP, qkey ib.QKey, private []byte) error {
 	if r.Type() != verbs.UD || q.Type() != verbs.UD {
 		return fmt.Errorf("rdmacm: accept %v: %w: a QP of type %v, and the peer asks for %v", r.conn.remote, verbs.ErrInvalid, q.Type(), r.Type())
@@ -269,13 +271,15 @@ func (r *Request) AcceptUD(q *verbs.QP, qkey ib.QKey, private []byte) error {
 	})
 }
 
-// Extend tells the peer that the answer takes as long more: 4.096 µs × 2^code.
+// Extend tells the peer that the answer takes longer: by 4.096 µs × 2^code, code up to 31. Not for datagram QPs. The error
+// wraps verbs.ErrInvalid, verbs.ErrState or verbs.ErrClosed.
 func (r *Request) Extend(code uint8) error {
 	return r.conn.a.do(func(_ *cm.Manager, now clock.Time) error { return r.conn.id.Extend(code, nil, now) })
 }
 
 // Reject refuses the request, for ConsumerReject or another reason, with at most 148 bytes of private data (136 for a
-// datagram QP, to whose peer any reason is the same).
+// datagram QP, to whose peer any reason is the same). The error wraps verbs.ErrInvalid, verbs.ErrState when the request was
+// answered or the peer gave up, or verbs.ErrClosed.
 func (r *Request) Reject(reason Reason, private []byte) error {
 	return r.conn.a.do(func(_ *cm.Manager, now clock.Time) error { return r.refuse(reason, private, now) })
 }

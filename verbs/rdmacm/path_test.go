@@ -386,3 +386,24 @@ func TestRefusedRequestsLeaveNothing(t *testing.T) {
 		})
 	}
 }
+
+// One address may be in several VLANs: a request is answered, and its connection made, in the one that it came in.
+func TestVLANOfRequest(t *testing.T) {
+	fe80 := func(last byte) ib.GID { return ib.GID{0xfe, 0x80, 15: last} }
+	a, b, _, _ := newPairOf(t, rocev2.Config{Net: &rocev2.FixedNet{Addresses: []ib.GID{fe80(1)}, Tags: []uint16{5}}},
+		rocev2.Config{Net: &rocev2.FixedNet{Addresses: []ib.GID{fe80(2), fe80(2)}, Tags: []uint16{0, 5}}})
+	l := must(Listen(b.dev, b.addr(false, 0), ListenOptions{}))
+	defer l.Close()
+	qa, qb := a.qp(verbs.RC), b.qp(verbs.RC)
+	accepted := serve(t, l, Options{QP: qb})
+	c, err := Dial(ctx(t), a.dev, l.Addr(), DialOptions{Options: Options{QP: qa}, MaxRetries: 1, ResponseTimeout: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer (<-accepted).Close()
+	send(t, a, b, verbs.SendWR{}, qa)
+	if i := must(qb.Query()).AV.SGIDIndex; i != 1 {
+		t.Errorf("SGID index %d", i)
+	}
+}

@@ -16,7 +16,7 @@ const QKeyUDP ib.QKey = 0x01234567
 
 // ResolveOptions are how a datagram QP is asked for. The zero value works.
 type ResolveOptions struct {
-	LocalAddr netip.Addr // of this end; none: the device's first address of the peer's kind
+	LocalAddr netip.Addr // of this end; none: Device.SourceGID
 	PKeyIndex uint16     // of the partition, in PortAttr.PKeyTable: that of the QP that the datagrams are to go by
 	Private   []byte     // for the peer's program: at most 180 bytes
 
@@ -27,12 +27,13 @@ type ResolveOptions struct {
 // Destination is where a datagram service is.
 type Destination struct {
 	AV      verbs.AV // for an AH
-	QPN     ib.QPN
-	QKey    ib.QKey
-	Private []byte // what the peer's program says
+	QPN     ib.QPN   // 24 bits
+	QKey    ib.QKey  // of the QP there
+	Private []byte   // what the peer's program says: 136 bytes, 0 where it said nothing
 }
 
-// ResolveUD asks the program that listens at an address (ListenUD) for its datagram QP.
+// ResolveUD asks the program that listens at an address (ListenUD) for its datagram QP. Errors are those of Dial; a refusal
+// has a Status and no Reason.
 func ResolveUD(ctx context.Context, d *verbs.Device, to netip.AddrPort, o ResolveOptions) (Destination, error) {
 	r, err := request(d, to, o.LocalAddr, o.PKeyIndex, o.Private, cm.UDP, cm.MaxSIDRREQPrivate)
 	if err == nil {

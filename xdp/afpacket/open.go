@@ -16,8 +16,8 @@ import (
 
 // Options of Open. The zero value is right for most uses.
 type Options struct {
-	RxFrames int // of the ring, 4352 bytes each; 0: 2048
-	TxFrames int // that may wait to be sent; 0: 256
+	RxFrames int // of the ring, 4352 bytes each: 64 to 65536; 0: 2048
+	TxFrames int // that may wait to be sent, 4224 bytes each: 64 to 65536; 0: 256
 }
 
 // Limits and defaults of Options.
@@ -26,8 +26,8 @@ const (
 	defaultRx, defaultTx = 2048, 256
 )
 
-// MaxFrame is the longest frame in bytes that can be sent and received, with a VLAN
-// tag: a path MTU of 4096 needs 4198.
+// MaxFrame is the longest frame in bytes that can be sent and received, from the
+// Ethernet header on and with a VLAN tag: a path MTU of 4096 needs 4198.
 const MaxFrame = 4224
 
 func (o Options) sized() (Options, error) {
@@ -45,7 +45,7 @@ func (o Options) sized() (Options, error) {
 	return o, nil
 }
 
-// Socket is the packet socket of an interface.
+// Socket is the packet socket of an interface. Frames begin with the Ethernet header.
 type Socket struct {
 	ifname  string
 	ifindex int
@@ -73,7 +73,9 @@ func (s *Socket) String() string {
 }
 
 // Open opens a packet socket on ifname, in the network namespace of the calling
-// thread. It receives nothing before AddAddr. Close it.
+// thread. It receives nothing before AddAddr. Close it. Errors name the step and what
+// to do; they wrap the kernel's errno: EPERM without CAP_NET_RAW, EADDRINUSE when the
+// UDP port is someone's, EPROTONOSUPPORT when it is no Ethernet.
 func Open(ifname string, o Options) (*Socket, error) {
 	o, err := o.sized()
 	if err != nil {
@@ -177,14 +179,16 @@ func (s *Socket) bind() error {
 
 // AddAddr takes packets to an address from now on: 16 bytes as in a GID, an IPv4
 // address mapped into ::ffff:0:0/96. A multicast group's address is one, too. Adding
-// it again changes nothing.
+// it again changes nothing. After an error nothing has changed: xdp.ErrClosed, or one
+// that wraps E2BIG or ENOMEM when there are too many (hundreds) for a filter.
 func (s *Socket) AddAddr(addr [16]byte) error {
 	return s.changeAddrs(func(list [][16]byte) [][16]byte {
 		return append(without(list, addr), addr)
 	})
 }
 
-// RemoveAddr takes no more packets to an address.
+// RemoveAddr takes no more packets to an address, if any were taken. Errors are those
+// of AddAddr.
 func (s *Socket) RemoveAddr(addr [16]byte) error {
 	return s.changeAddrs(func(list [][16]byte) [][16]byte { return without(list, addr) })
 }
@@ -224,7 +228,8 @@ func (s *Socket) setFilter() error {
 	return f.attach(s.fd)
 }
 
-// Close ends a Wait and frees everything. It may be called more than once.
+// Close ends a Wait and frees everything. It may be called more than once. Errors are
+// those of the kernel, and all is freed in spite of them.
 func (s *Socket) Close() error {
 	s.closed.Store(true)
 	s.open.RLock()

@@ -54,8 +54,8 @@ func (s *Socket) slot(i uint32) ([]byte, *unix.Tpacket2Hdr) {
 }
 
 // Recv returns the next received frame, if there is one; it never blocks and makes no
-// system call. The frame is the caller's until Release of its slot. One that is too
-// long is cut off.
+// system call. The frame, from the Ethernet header on and with its VLAN tag, is the
+// caller's until Release of its slot. One longer than MaxFrame is cut off.
 func (s *Socket) Recv() (frame []byte, slot uint32, ok bool) {
 	for {
 		i := s.next
@@ -96,7 +96,8 @@ func frameIn(b []byte, h *unix.Tpacket2Hdr) (frame []byte, ok bool) {
 	return b[start:end:end], true
 }
 
-// Release gives the slot of a received frame back to the kernel.
+// Release gives the slot of a received frame back to the kernel, once for each Recv, in
+// any order; but while one is kept, none beyond it comes once the ring has gone around.
 func (s *Socket) Release(slot uint32) {
 	_, h := s.slot(slot)
 	s.held[slot] = false

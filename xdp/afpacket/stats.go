@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stats counts the frames of a Socket.
+// Stats counts the frames of a Socket since Open, and their bytes with Ethernet header
+// and VLAN tag.
 type Stats struct {
 	RxPackets, RxBytes uint64 // delivered by Recv
 	RxDropped          uint64 // the ring was full: Release was too slow

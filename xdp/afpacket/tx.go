@@ -30,7 +30,7 @@ func (q *sendQueue) init(n int) {
 }
 
 // Reserve gives room for a frame of n bytes; false when there is none now, or n is
-// longer than any may be. Send or Cancel follows.
+// more than MaxFrame. Send or Cancel follows, once.
 func (s *Socket) Reserve(n int) (room []byte, frame uint32, ok bool) {
 	q := &s.tx
 	if len(q.free) == 0 || n > MaxFrame {
@@ -45,7 +45,8 @@ func (s *Socket) Reserve(n int) (room []byte, frame uint32, ok bool) {
 // Cancel gives back what Reserve gave, unsent.
 func (s *Socket) Cancel(frame uint32) { s.tx.free = append(s.tx.free, frame) }
 
-// Send queues the first n bytes of a frame's room for Flush.
+// Send queues the first n bytes, which Reserve gave room for, for Flush; the room is
+// free again when they were sent or lost.
 func (s *Socket) Send(frame uint32, n int) {
 	q := &s.tx
 	q.iovs[q.queued].Base = &q.mem[int(frame)*MaxFrame]
@@ -64,7 +65,8 @@ func (q *sendQueue) shift(n int) {
 
 // Flush has the kernel send what was queued. What the device doesn't take now waits
 // for the next Flush, without an error. xdp.ErrLinkDown is a passing condition, in
-// which frames are lost; other errors are the end of the socket.
+// which frames are lost; other errors, of which xdp.ErrGone is one, are the end of the
+// socket.
 func (s *Socket) Flush() error {
 	q := &s.tx
 	if q.queued == 0 {
