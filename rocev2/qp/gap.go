@@ -219,18 +219,29 @@ func (q *QP) acknowledge(upTo uint64, ack bool, now clock.Time, b *mem.Batch) (o
 }
 
 // reach takes note of a response with the sequence number seq to the request t.
-// It is accepted if it can be put in its place now.
+// It is accepted if it can be put in its place now. What can't, as a missing one
+// goes there first, is as good as lost with all behind it, and sent again at once:
+// so it comes right behind the missing.
 func (q *QP) reach(t *request, seq uint64, now clock.Time, b *mem.Batch) wire.Verdict {
 	r := &q.req
 	at := r.gaps.gapAt(seq)
 	if at < 0 && seq < r.top() {
 		return wire.DropDuplicate
 	}
-	if opened := q.acknowledge(seq, false, now, b); opened > 0 && !q.retryGaps(opened, now, b) {
-		return wire.DropOutOfOrder
+	opened := q.acknowledge(min(seq, t.first), false, now, b)
+	overlaps := q.overlapsGap(t)
+	if !overlaps {
+		opened += q.acknowledge(seq, false, now, b)
 	}
 	switch {
-	case seq > r.top(), at >= 0 && r.gaps.n >= maxGaps-1 && r.gaps.list[at].splits(seq), q.overlapsGap(t):
+	case opened > 0 && !q.retryGaps(opened, now, b):
+		return wire.DropOutOfOrder
+	case overlaps:
+		if at < 0 && r.nakAt != r.top() {
+			q.rewind("overlap")
+		}
+		return wire.DropOutOfOrder
+	case seq > r.top(), at >= 0 && r.gaps.n >= maxGaps-1 && r.gaps.list[at].splits(seq):
 		return wire.DropOutOfOrder
 	}
 	return wire.Accepted
