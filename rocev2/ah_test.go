@@ -12,6 +12,7 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
@@ -75,7 +76,7 @@ func newDatagrams(t testing.TB, p *Port, number ib.QPN) *endpoint {
 
 // sendTo posts a datagram.
 func (e *endpoint) sendTo(id uint64, a *AH, to ib.QPN, n int) {
-	e.sq.post(&qp.SendWQE{ID: id, Opcode: qp.WRSend, SGEs: e.sge(0, n), AH: a.Handle(), RemoteQPN: to, RemoteQKey: dgramKey})
+	e.sq.Post(&qp.SendWQE{ID: id, Opcode: qp.WRSend, SGEs: e.sge(0, n), AH: a.Handle(), RemoteQPN: to, RemoteQKey: dgramKey})
 	e.Doorbell()
 }
 
@@ -222,7 +223,7 @@ func TestDatagramDrops(t *testing.T) {
 
 func TestOneOwnerOfQP1(t *testing.T) {
 	a, _ := newPorts(t, true, 2, PairOptions{})
-	init := QPInit{Type: qp.GSI, PD: new(mem.PD), SQ: new(sendQueue), RQ: new(recvQueue), SendCQ: new(compQueue), RecvCQ: new(compQueue)}
+	init := QPInit{Type: qp.GSI, PD: new(mem.PD), SQ: new(qptest.SendQueue), RQ: new(qptest.RecvQueue), SendCQ: new(compQueue), RecvCQ: new(compQueue)}
 	q, err := a.CreateQP(init)
 	if err != nil || q.Number() != 1 {
 		t.Fatalf("%v, %v", q, err)

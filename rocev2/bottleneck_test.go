@@ -105,7 +105,7 @@ func newCrossing(t *testing.T, c Config) *crossing {
 
 func (s *crossing) post(i int) {
 	x := s.senders[i]
-	x.sq.post(&qp.SendWQE{ID: 1, Opcode: qp.WRWrite, SGEs: x.sge(0, message), RKey: s.peers[i].mr.Key})
+	x.sq.Post(&qp.SendWQE{ID: 1, Opcode: qp.WRWrite, SGEs: x.sge(0, message), RKey: s.peers[i].mr.Key})
 	x.Doorbell()
 }
 

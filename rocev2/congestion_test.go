@@ -119,7 +119,7 @@ func TestCNPsSlowDown(t *testing.T) {
 	conform.Row(t, "5.9/reaction")
 	r := newCrowd(t, Config{Congestion: cc.Params{LineRate: 8 * cc.Gbps}}) // a byte a nanosecond
 	const n = 1 << 20
-	r.e.sq.post(&qp.SendWQE{ID: 1, Opcode: qp.WRWrite, SGEs: r.e.sge(0, n)})
+	r.e.sq.Post(&qp.SendWQE{ID: 1, Opcode: qp.WRWrite, SGEs: r.e.sge(0, n)})
 	r.e.Doorbell()
 	// rate returns the bytes a nanosecond that leave in a time, while all is acknowledged.
 	rate := func(d time.Duration) float64 {
@@ -199,7 +199,7 @@ func TestECT(t *testing.T) {
 	conform.Row(t, "5.9/ect")
 	for _, off := range []bool{false, true} {
 		r := newCrowd(t, Config{NoCongestionControl: off})
-		r.e.sq.post(&qp.SendWQE{ID: 1, Opcode: qp.WRWrite, SGEs: r.e.sge(0, 10)})
+		r.e.sq.Post(&qp.SendWQE{ID: 1, Opcode: qp.WRWrite, SGEs: r.e.sge(0, 10)})
 		r.e.Doorbell()
 		r.write(0)
 		r.write(0)

@@ -59,7 +59,7 @@ func TestSameHost(t *testing.T) {
 	fill(x.buf, 1)
 	fill(z.buf[:30_000], 2)
 	x.write(1, y, 0, 65_537)
-	z.sq.post(&qp.SendWQE{ID: 2, Opcode: qp.WRWrite, SGEs: z.sge(0, 30_000), RemoteAddr: 30_000, RKey: z.mr.Key})
+	z.sq.Post(&qp.SendWQE{ID: 2, Opcode: qp.WRWrite, SGEs: z.sge(0, 30_000), RemoteAddr: 30_000, RKey: z.mr.Key})
 	z.Doorbell()
 	settle(t, 1, nil, a)
 	wantCompletions(t, &x.cq, 1)

@@ -8,6 +8,7 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
@@ -95,7 +96,7 @@ func newFakes(t testing.TB, p *Port, n int, dgid ib.GID) (list []fakeQP) {
 		return core
 	}
 	for range n {
-		q, err := p.CreateQP(QPInit{PD: new(mem.PD), SQ: new(sendQueue), RQ: new(recvQueue), SendCQ: new(compQueue), RecvCQ: new(compQueue)})
+		q, err := p.CreateQP(QPInit{PD: new(mem.PD), SQ: new(qptest.SendQueue), RQ: new(qptest.RecvQueue), SendCQ: new(compQueue), RecvCQ: new(compQueue)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -143,7 +143,7 @@ func TestGateDoesNotAllocate(t *testing.T) {
 	x.cq.cs = make([]qp.Completion, 0, 64)
 	now := clock.Time(0)
 	round := func() {
-		x.sq.post(wqe)
+		x.sq.Post(wqe)
 		x.Doorbell()
 		for n := x.cq.len(); x.cq.len() == n; now++ {
 			a.Workers()[0].Step(now)

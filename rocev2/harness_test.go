@@ -11,67 +11,8 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 )
-
-// sendQueue and recvQueue are work queues whose posters hold no lock: tests
-// post before they ring.
-type sendQueue struct {
-	mu   sync.Mutex
-	wqes []*qp.SendWQE
-	next int
-}
-
-func (s *sendQueue) post(w *qp.SendWQE) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wqes = append(s.wqes, w)
-}
-
-func (s *sendQueue) Next() *qp.SendWQE {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.next == len(s.wqes) {
-		return nil
-	}
-	s.next++
-	return s.wqes[s.next-1]
-}
-
-func (s *sendQueue) Retire() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wqes = s.wqes[:copy(s.wqes, s.wqes[1:])]
-	s.next--
-}
-
-type recvQueue struct {
-	mu   sync.Mutex
-	wqes []*qp.RecvWQE
-	next int
-}
-
-func (s *recvQueue) post(w *qp.RecvWQE) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wqes = append(s.wqes, w)
-}
-
-func (s *recvQueue) Next() *qp.RecvWQE {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.next == len(s.wqes) {
-		return nil
-	}
-	s.next++
-	return s.wqes[s.next-1]
-}
-
-func (s *recvQueue) Retire(*qp.RecvWQE) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wqes = s.wqes[:copy(s.wqes, s.wqes[1:])]
-	s.next--
-}
 
 // compQueue keeps completions; with a size, it overruns.
 type compQueue struct {
@@ -112,8 +53,8 @@ func (c *compQueue) len() int {
 type endpoint struct {
 	*QP
 	port *Port
-	sq   sendQueue
-	rq   recvQueue
+	sq   qptest.SendQueue
+	rq   qptest.RecvQueue
 	cq   compQueue
 	buf  []byte
 	slow bool // the local ACK timeout is half a second instead of 67 ms
@@ -230,22 +171,22 @@ func (e *endpoint) sge(off, n int) []qp.SGE {
 
 // write posts a WRITE of n bytes from off of e to off of y.
 func (e *endpoint) write(id uint64, y *endpoint, off, n int) {
-	e.sq.post(&qp.SendWQE{ID: id, Opcode: qp.WRWrite, SGEs: e.sge(off, n), RemoteAddr: uint64(off), RKey: y.mr.Key})
+	e.sq.Post(&qp.SendWQE{ID: id, Opcode: qp.WRWrite, SGEs: e.sge(off, n), RemoteAddr: uint64(off), RKey: y.mr.Key})
 	e.Doorbell()
 }
 
 func (e *endpoint) read(id uint64, y *endpoint, off, n int) {
-	e.sq.post(&qp.SendWQE{ID: id, Opcode: qp.WRRead, SGEs: e.sge(off, n), RemoteAddr: uint64(off), RKey: y.mr.Key})
+	e.sq.Post(&qp.SendWQE{ID: id, Opcode: qp.WRRead, SGEs: e.sge(off, n), RemoteAddr: uint64(off), RKey: y.mr.Key})
 	e.Doorbell()
 }
 
 func (e *endpoint) send(id uint64, off, n int) {
-	e.sq.post(&qp.SendWQE{ID: id, Opcode: qp.WRSend, SGEs: e.sge(off, n)})
+	e.sq.Post(&qp.SendWQE{ID: id, Opcode: qp.WRSend, SGEs: e.sge(off, n)})
 	e.Doorbell()
 }
 
 func (e *endpoint) recv(id uint64, off, n int) {
-	e.rq.post(&qp.RecvWQE{ID: id, SGEs: e.sge(off, n)})
+	e.rq.Post(&qp.RecvWQE{ID: id, SGEs: e.sge(off, n)})
 }
 
 func fill(b []byte, seed uint64) {

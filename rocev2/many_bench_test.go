@@ -9,6 +9,7 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 )
 
 // manyQPs is many connected pairs of QPs on a memory pair, whose requesters WRITE
@@ -44,11 +45,11 @@ func newMany(t testing.TB, n int) *manyQPs {
 	}
 	for i := range n {
 		c.rings[i].wqes = wqes
-		x, err := c.x.CreateQP(QPInit{PD: mrs[0].PD, SQ: &c.rings[i], RQ: new(recvQueue), SendCQ: &c.cq, RecvCQ: &c.cq, Caps: caps, SigAll: true})
+		x, err := c.x.CreateQP(QPInit{PD: mrs[0].PD, SQ: &c.rings[i], RQ: new(qptest.RecvQueue), SendCQ: &c.cq, RecvCQ: &c.cq, Caps: caps, SigAll: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		y, err := c.y.CreateQP(QPInit{PD: mrs[1].PD, SQ: new(sendQueue), RQ: new(recvQueue), SendCQ: &c.cq, RecvCQ: &c.cq, Caps: caps})
+		y, err := c.y.CreateQP(QPInit{PD: mrs[1].PD, SQ: new(qptest.SendQueue), RQ: new(qptest.RecvQueue), SendCQ: &c.cq, RecvCQ: &c.cq, Caps: caps})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -173,7 +173,7 @@ func TestMulticastVoid(t *testing.T) {
 		e.recv(1, 0, 100)
 	}
 	x := list[0]
-	x.sq.post(&qp.SendWQE{ID: 5, Opcode: qp.WRSend, SGEs: []qp.SGE{{Addr: 0, Length: 8, LKey: x.mr.Key + 1}},
+	x.sq.Post(&qp.SendWQE{ID: 5, Opcode: qp.WRSend, SGEs: []qp.SGE{{Addr: 0, Length: 8, LKey: x.mr.Key + 1}},
 		AH: ahTo(t, a, theGroup).Handle(), RemoteQPN: ib.QPNMulticast, RemoteQKey: dgramKey})
 	x.Doorbell()
 	settle(t, 1, nil, a, b)
@@ -328,10 +328,10 @@ func TestMulticastDoesNotAllocate(t *testing.T) {
 	}
 	step := func() {
 		for i, e := range members {
-			e.rq.post(rqe[i])
+			e.rq.Post(rqe[i])
 			e.cq.cs = e.cq.cs[:0]
 		}
-		x.sq.post(wqe)
+		x.sq.Post(wqe)
 		x.Doorbell()
 		for range 4 {
 			now += 1000

@@ -275,7 +275,7 @@ func testNetdevDoesNotAllocate(t *testing.T, kind LinkKind) {
 	x.cq.cs = make([]qp.Completion, 0, 64)
 	round := func() {
 		for range 10 {
-			x.sq.post(wqe)
+			x.sq.Post(wqe)
 		}
 		x.Doorbell()
 		for x.cq.len() < 10 {

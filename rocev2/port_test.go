@@ -123,7 +123,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			if err := e.connect(5, gid("10.0.0.2"), ib.MTU256); err != nil {
 				t.Error(err)
 			}
-			e.sq.post(&qp.SendWQE{Opcode: qp.WRWrite, SGEs: e.sge(0, 100)})
+			e.sq.Post(&qp.SendWQE{Opcode: qp.WRWrite, SGEs: e.sge(0, 100)})
 			e.Doorbell()
 			e.Query()
 			a.Counters()

@@ -11,6 +11,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 	"github.com/urxe/urxe/tests/conform"
 )
 
@@ -253,7 +254,7 @@ func newSharing(t *testing.T, p *Port, srq *SRQ, cq CQ, onEvent func(*QP, qp.Eve
 	t.Helper()
 	var q *QP
 	q, err := p.CreateQP(QPInit{
-		PD: new(mem.PD), SQ: new(sendQueue), RQ: srq, SharedRQ: true, RecvPD: new(mem.PD), SendCQ: cq, RecvCQ: cq,
+		PD: new(mem.PD), SQ: new(qptest.SendQueue), RQ: srq, SharedRQ: true, RecvPD: new(mem.PD), SendCQ: cq, RecvCQ: cq,
 		OnEvent: func(e qp.Event) { onEvent(q, e) }, Caps: qp.Caps{MaxSendWR: 4},
 	})
 	if err != nil {
@@ -323,7 +324,7 @@ func TestDestroyGivesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := a.CreateQP(QPInit{PD: new(mem.PD), SQ: new(sendQueue), RQ: srq, SharedRQ: true, RecvPD: pd, SendCQ: new(compQueue), RecvCQ: new(compQueue)})
+	q, err := a.CreateQP(QPInit{PD: new(mem.PD), SQ: new(qptest.SendQueue), RQ: srq, SharedRQ: true, RecvPD: pd, SendCQ: new(compQueue), RecvCQ: new(compQueue)})
 	if err != nil {
 		t.Fatal(err)
 	}

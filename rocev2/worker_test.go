@@ -585,8 +585,8 @@ func TestDeadLink(t *testing.T) {
 	}
 	now := settle(t, 1, nil, a)
 	l.err = errors.New("pulled out")
-	e.sq.post(&qp.SendWQE{ID: 1, Opcode: qp.WRWrite, SGEs: e.sge(0, 100_000)})
-	e.sq.post(&qp.SendWQE{ID: 2, Opcode: qp.WRWrite, SGEs: e.sge(0, 1000)})
+	e.sq.Post(&qp.SendWQE{ID: 1, Opcode: qp.WRWrite, SGEs: e.sge(0, 100_000)})
+	e.sq.Post(&qp.SendWQE{ID: 2, Opcode: qp.WRWrite, SGEs: e.sge(0, 1000)})
 	e.Doorbell()
 	settle(t, now, func() bool { return e.cq.len() == 2 }, a)
 	cs := e.cq.take()

@@ -89,32 +89,6 @@ func (b *bench) step() (sent []*packet) {
 	return sent
 }
 
-type sendRing struct{ wqes, taken []*qp.SendWQE }
-
-func (s *sendRing) Next() *qp.SendWQE {
-	if len(s.wqes) == 0 {
-		return nil
-	}
-	w := s.wqes[0]
-	s.wqes, s.taken = s.wqes[1:], append(s.taken, w)
-	return w
-}
-
-func (s *sendRing) Retire() { s.taken = s.taken[1:] }
-
-type recvRing struct{ wqes []*qp.RecvWQE }
-
-func (r *recvRing) Next() *qp.RecvWQE {
-	if len(r.wqes) == 0 {
-		return nil
-	}
-	w := r.wqes[0]
-	r.wqes = r.wqes[1:]
-	return w
-}
-
-func (r *recvRing) Retire(*qp.RecvWQE) {}
-
 type completions struct{ got []qp.Completion }
 
 func (c *completions) Push(cs []qp.Completion) bool {

@@ -162,7 +162,7 @@ func (s *stage) open(key uint32, lo, hi uint64) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.sq.wqes = append(s.sq.wqes, &qp.SendWQE{Opcode: qp.WRBindMW, Local: &qp.Local{Bind: mem.Bind{
+	s.sq.Post(&qp.SendWQE{Opcode: qp.WRBindMW, Local: &qp.Local{Bind: mem.Bind{
 		MW: mw, Key: uint8(key), LKey: parent.Key, Addr: lo, Length: hi - lo, Access: s.rights[key]}}})
 	s.qp.Doorbell()
 	s.step()

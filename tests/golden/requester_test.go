@@ -10,6 +10,7 @@ import (
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
@@ -20,8 +21,8 @@ type asker struct {
 	*talk
 	qp     *rocev2.QP
 	mtu    ib.MTU
-	sq     sendRing
-	rq     recvRing
+	sq     qptest.SendQueue
+	rq     qptest.RecvQueue
 	cq     completions
 	memory []byte // what the messages carry, one behind the other; where answers go
 	mr     *mem.MR
@@ -181,7 +182,7 @@ func (a *asker) post(m []*packet) {
 		w.SGEs = []qp.SGE{{Addr: uint64(a.used), Length: uint32(n), LKey: a.mr.Key}}
 	}
 	a.used = (a.used + n + 7) &^ 7
-	a.sq.wqes = append(a.sq.wqes, w)
+	a.sq.Post(w)
 	a.qp.Doorbell()
 	a.sent = append(a.sent, a.step()...)
 }

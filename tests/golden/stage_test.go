@@ -10,6 +10,7 @@ import (
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
@@ -70,8 +71,8 @@ type stage struct {
 	qp     *rocev2.QP
 	mtu    ib.MTU
 	pd     *mem.PD
-	sq     sendRing
-	rq     recvRing
+	sq     qptest.SendQueue
+	rq     qptest.RecvQueue
 	cq     completions
 	areas  []*area
 	keys   map[uint32]uint32 // of the capture: ours
@@ -284,14 +285,14 @@ func (s *stage) prepare(p *packet, later []*packet) {
 }
 
 func (s *stage) postReceive() {
-	w := &qp.RecvWQE{ID: uint64(len(s.rq.wqes)), SGEs: []qp.SGE{{Length: inboxSize, LKey: s.inbox.Key}}}
+	w := &qp.RecvWQE{ID: uint64(s.rq.Waiting()), SGEs: []qp.SGE{{Length: inboxSize, LKey: s.inbox.Key}}}
 	if s.scene.recv > 0 {
 		w.SGEs[0].Length = uint32(s.scene.recv)
 	}
 	if s.scene.badRecv {
 		w.SGEs[0].LKey ^= 1
 	}
-	s.rq.wqes = append(s.rq.wqes, w)
+	s.rq.Post(w)
 	s.qp.Doorbell()
 }
 

@@ -289,8 +289,8 @@ func TestErrInAFlood(t *testing.T) {
 			}
 			*next++
 		}
-		if sends != 100 || recvs != 100 || v.sq.retired != 100 || v.rq.retired != 100 {
-			t.Fatalf("%d taken: %d sends and %d receives completed, %d and %d retired", taken, sends, recvs, v.sq.retired, v.rq.retired)
+		if sends != 100 || recvs != 100 || v.sq.Retired() != 100 || v.rq.Retired() != 100 {
+			t.Fatalf("%d taken: %d sends and %d receives completed, %d and %d retired", taken, sends, recvs, v.sq.Retired(), v.rq.Retired())
 		}
 	}
 }

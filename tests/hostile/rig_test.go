@@ -12,6 +12,7 @@ import (
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
@@ -35,8 +36,8 @@ type conn struct {
 	*rocev2.QP
 	rig      *rig
 	typ      qp.Type
-	sq       sendRing
-	rq       recvRing
+	sq       qptest.SendQueue
+	rq       qptest.RecvQueue
 	cq       completions
 	events   []qp.Event
 	mem      []byte // of all three
@@ -62,36 +63,6 @@ const (
 
 // pkeys is the port's P_Key table.
 var pkeys = ib.PKeyTable{0xffff, 0x7fff, 0x8001, 0x0002}
-
-type sendRing struct {
-	wqes           []*qp.SendWQE
-	taken, retired int
-}
-
-func (s *sendRing) Next() *qp.SendWQE {
-	if s.taken == len(s.wqes) {
-		return nil
-	}
-	s.taken++
-	return s.wqes[s.taken-1]
-}
-
-func (s *sendRing) Retire() { s.retired++ }
-
-type recvRing struct {
-	wqes           []*qp.RecvWQE
-	taken, retired int
-}
-
-func (s *recvRing) Next() *qp.RecvWQE {
-	if s.taken == len(s.wqes) {
-		return nil
-	}
-	s.taken++
-	return s.wqes[s.taken-1]
-}
-
-func (s *recvRing) Retire(*qp.RecvWQE) { s.retired++ }
 
 type completions struct{ got []qp.Completion }
 
@@ -214,14 +185,14 @@ func (c *conn) masks() (toInit, toRTR, toRTS qp.AttrMask) {
 func (c *conn) failSend() {
 	c.post(qp.SendWQE{Opcode: qp.WRRead})
 	c.rig.step()
-	c.sq, c.cq = sendRing{}, completions{}
+	c.sq, c.cq = qptest.SendQueue{}, completions{}
 }
 
 // enter takes the QP through RESET to a state, its queues empty.
 func (c *conn) enter(s qp.State) {
 	c.rig.t.Helper()
 	c.modify(qp.Attr{State: qp.Reset}, qp.AttrState)
-	c.sq, c.rq, c.cq, c.events = sendRing{}, recvRing{}, completions{}, nil
+	c.sq, c.rq, c.cq, c.events = qptest.SendQueue{}, qptest.RecvQueue{}, completions{}, nil
 	toInit, toRTR, toRTS := c.attrs()
 	initAttrs, rtrAttrs, rtsAttrs := c.masks()
 	switch s {
@@ -280,12 +251,12 @@ var fastPage = make([]byte, 4096)
 func (c *conn) valid(key uint32) bool { return c.rig.port.Keys().Find(key, c.pd, 0, 1, 0) != nil }
 
 func (c *conn) post(w qp.SendWQE) {
-	c.sq.wqes = append(c.sq.wqes, &w)
+	c.sq.Post(&w)
 	c.Doorbell()
 }
 
 func (c *conn) recv(id uint64, off, n int) {
-	c.rq.wqes = append(c.rq.wqes, &qp.RecvWQE{ID: id, SGEs: c.sge(off, n)})
+	c.rq.Post(&qp.RecvWQE{ID: id, SGEs: c.sge(off, n)})
 	c.Doorbell()
 }
 

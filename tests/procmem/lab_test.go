@@ -10,6 +10,7 @@ import (
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
@@ -46,8 +47,8 @@ func (l *lab) Sent(*wire.Frame) {}
 type side struct {
 	*rocev2.QP
 	t              *testing.T
-	sq             sendRing
-	rq             recvRing
+	sq             qptest.SendQueue
+	rq             qptest.RecvQueue
 	sends, recvs   completions
 	events         []qp.Event
 	mr             *mem.MR
@@ -57,36 +58,6 @@ type side struct {
 
 // conn is a connection from here to there.
 type conn struct{ here, there *side }
-
-type sendRing struct {
-	wqes  []*qp.SendWQE
-	taken int
-}
-
-func (s *sendRing) Next() *qp.SendWQE {
-	if s.taken == len(s.wqes) {
-		return nil
-	}
-	s.taken++
-	return s.wqes[s.taken-1]
-}
-
-func (s *sendRing) Retire() {}
-
-type recvRing struct {
-	wqes  []*qp.RecvWQE
-	taken int
-}
-
-func (s *recvRing) Next() *qp.RecvWQE {
-	if s.taken == len(s.wqes) {
-		return nil
-	}
-	s.taken++
-	return s.wqes[s.taken-1]
-}
-
-func (s *recvRing) Retire(*qp.RecvWQE) {}
 
 type completions struct{ got []qp.Completion }
 
@@ -189,7 +160,7 @@ func (l *lab) raise(s *side, peer ib.QPN, addr byte, own, theirs ib.PSN) {
 // post posts a request on n bytes at off, to or from the peer's memory at to.
 func (s *side) post(o qp.WROpcode, off, n int, peer *side, to int) {
 	s.nextID++
-	s.sq.wqes = append(s.sq.wqes, &qp.SendWQE{ID: s.nextID, Opcode: o, RemoteAddr: iova + uint64(to), RKey: peer.mr.Key,
+	s.sq.Post(&qp.SendWQE{ID: s.nextID, Opcode: o, RemoteAddr: iova + uint64(to), RKey: peer.mr.Key,
 		SGEs: []qp.SGE{{Addr: iova + uint64(off), Length: uint32(n), LKey: s.mr.Key}}, CompareAdd: 1})
 	s.Doorbell()
 }
@@ -197,7 +168,7 @@ func (s *side) post(o qp.WROpcode, off, n int, peer *side, to int) {
 // recv posts a receive of n bytes at off.
 func (s *side) recv(off, n int) {
 	s.nextRQ++
-	s.rq.wqes = append(s.rq.wqes, &qp.RecvWQE{ID: s.nextRQ, SGEs: []qp.SGE{{Addr: iova + uint64(off), Length: uint32(n), LKey: s.mr.Key}}})
+	s.rq.Post(&qp.RecvWQE{ID: s.nextRQ, SGEs: []qp.SGE{{Addr: iova + uint64(off), Length: uint32(n), LKey: s.mr.Key}}})
 }
 
 // step lets a port run until it has nothing to do; what it sends waits for the

@@ -209,8 +209,8 @@ func (e *end) checkMemory() {
 // had its completion.
 func (e *end) checkQueues() {
 	switch {
-	case e.sq.pending() > 0 || e.rq.pending() > 0:
-		e.violation("%d sends and %d receives were never given back", e.sq.pending(), e.rq.pending())
+	case e.sq.Pending() > 0 || e.rq.Pending() > 0:
+		e.violation("%d sends and %d receives were never given back", e.sq.Pending(), e.rq.Pending())
 	case len(e.places) > 0:
 		e.violation("%d receives have not completed", len(e.places))
 	}

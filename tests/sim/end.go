@@ -13,6 +13,7 @@ import (
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 )
 
 // end is one side of a connection: a QP, the application that uses it, and the
@@ -24,8 +25,8 @@ type end struct {
 	name  string
 	r     *rand.Rand
 	qp    *rocev2.QP
-	sq    sendRing
-	rq    recvRing
+	sq    qptest.SendQueue
+	rq    qptest.RecvQueue
 	pool  *pool // instead of rq, if there is one
 	sends completions
 	recvs completions
@@ -213,11 +214,11 @@ func (e *end) postReceives() (worked bool) {
 	if e.pool != nil || e.pair.w.now < e.holdRecv || e.pair.fate.starve(e) {
 		return false
 	}
-	for e.rq.pending() < e.depth && !e.broken {
+	for e.rq.Pending() < e.depth && !e.broken {
 		e.serial++
 		place := e.recvAt + e.nextPlace*e.slot
 		e.nextPlace = (e.nextPlace + 1) % e.depth
-		e.rq.wqes = append(e.rq.wqes, &qp.RecvWQE{ID: e.serial, SGEs: e.pieces(place, e.slot)})
+		e.rq.Post(&qp.RecvWQE{ID: e.serial, SGEs: e.pieces(place, e.slot)})
 		e.places = append(e.places, place)
 		e.qp.Doorbell()
 		worked = true
@@ -230,7 +231,7 @@ func (e *end) pieces(off, n int) []qp.SGE { return elements(e.r, e.mr, off, n) }
 
 // postSends posts a few work requests.
 func (e *end) postSends() (worked bool) {
-	for n := e.r.IntN(6); n > 0 && e.todo > 0 && e.sq.pending() < e.depth && !e.broken; n-- {
+	for n := e.r.IntN(6); n > 0 && e.todo > 0 && e.sq.Pending() < e.depth && !e.broken; n-- {
 		w := e.pair.fate.spoil(e, e.newWork())
 		if w == nil {
 			return worked
@@ -244,7 +245,7 @@ func (e *end) postSends() (worked bool) {
 		if op := w.wqe.Opcode; op == qp.WRSend || op == qp.WRSendImm || op == qp.WRSendInv || op == qp.WRWriteImm {
 			e.peer.incoming = append(e.peer.incoming, w)
 		}
-		e.sq.wqes = append(e.sq.wqes, w.wqe)
+		e.sq.Post(w.wqe)
 		e.qp.Doorbell()
 		worked = true
 	}

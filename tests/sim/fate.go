@@ -130,9 +130,9 @@ func (f fate) sharesReceives() bool { return f != badReceive && f != noReceive }
 
 // spoilReceive posts receives whose memory isn't there.
 func (e *end) spoilReceive() {
-	for e.rq.pending() < e.depth && !e.broken {
+	for e.rq.Pending() < e.depth && !e.broken {
 		e.serial++
-		e.rq.wqes = append(e.rq.wqes, &qp.RecvWQE{ID: e.serial, SGEs: []qp.SGE{{Addr: 1, Length: uint32(e.slot), LKey: 1}}})
+		e.rq.Post(&qp.RecvWQE{ID: e.serial, SGEs: []qp.SGE{{Addr: 1, Length: uint32(e.slot), LKey: 1}}})
 		e.places = append(e.places, e.recvAt)
 		e.qp.Doorbell()
 	}

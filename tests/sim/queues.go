@@ -2,64 +2,15 @@ package sim
 
 import (
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 )
 
-// sendRing and recvRing are the work queues of an end; they check that work
-// requests are taken and given back in order.
-type sendRing struct {
-	wqes    []*qp.SendWQE
-	taken   int
-	retired int
-}
-
-func (s *sendRing) Next() *qp.SendWQE {
-	if s.taken == len(s.wqes) {
-		return nil
-	}
-	s.taken++
-	return s.wqes[s.taken-1]
-}
-
-func (s *sendRing) Retire() {
-	if s.retired == s.taken {
-		panic("a send work request was retired that had not been taken")
-	}
-	s.wqes[s.retired] = nil
-	s.retired++
-}
-
-func (s *sendRing) pending() int { return len(s.wqes) - s.retired }
-
-type recvRing struct {
-	wqes    []*qp.RecvWQE
-	taken   int
-	retired int
-}
-
-func (s *recvRing) Next() *qp.RecvWQE {
-	if s.taken == len(s.wqes) {
-		return nil
-	}
-	s.taken++
-	return s.wqes[s.taken-1]
-}
-
-func (s *recvRing) Retire(*qp.RecvWQE) {
-	if s.retired == s.taken {
-		panic("a receive was retired that had not been taken")
-	}
-	s.wqes[s.retired] = nil
-	s.retired++
-}
-
-func (s *recvRing) pending() int { return len(s.wqes) - s.retired }
-
-// countedRing is a recvRing that tells how many receives wait in it, so that the
+// countedRing is a receive queue that tells how many receives wait in it, so that the
 // peer gets credits.
-type countedRing struct{ *recvRing }
+type countedRing struct{ *qptest.RecvQueue }
 
 // Posted implements qp.PostedQueue.
-func (c countedRing) Posted() int { return len(c.wqes) - c.taken }
+func (c countedRing) Posted() int { return c.Waiting() }
 
 // completions is the CQ of one queue of one end.
 type completions struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
+	"github.com/urxe/urxe/rocev2/qptest"
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
@@ -27,8 +28,8 @@ type talker struct {
 	typ   qp.Type
 	mtu   ib.MTU
 	qp    *rocev2.QP
-	sq    sendRing
-	rq    recvRing
+	sq    qptest.SendQueue
+	rq    qptest.RecvQueue
 	pool  *pool // instead of rq, if there is one
 	sends completions
 	recvs completions
@@ -269,7 +270,7 @@ func (t *talker) postReceives(n int) error {
 			r.room = qp.GRHLen + shortest
 		}
 		t.receives = append(t.receives, r)
-		t.rq.wqes = append(t.rq.wqes, &qp.RecvWQE{ID: r.id, SGEs: elements(t.r, t.mr, r.off, r.room)})
+		t.rq.Post(&qp.RecvWQE{ID: r.id, SGEs: elements(t.r, t.mr, r.off, r.room)})
 	}
 	t.qp.Doorbell()
 	return nil
@@ -290,7 +291,7 @@ func (t *talker) act() (worked bool) {
 	}
 	t.resume()
 	t.leave()
-	for n := t.r.IntN(5); n > 0 && t.next < t.total && t.sq.pending() < 16 && !t.stopped; n-- {
+	for n := t.r.IntN(5); n > 0 && t.next < t.total && t.sq.Pending() < 16 && !t.stopped; n-- {
 		t.post()
 		worked = true
 	}
@@ -303,7 +304,7 @@ func (t *talker) act() (worked bool) {
 
 // resume takes a QP out of SQE when all that was posted is flushed.
 func (t *talker) resume() {
-	if !t.stopped || t.sq.pending() > 0 {
+	if !t.stopped || t.sq.Pending() > 0 {
 		return
 	}
 	if err := t.qp.Modify(&qp.Attr{State: qp.RTS, CurState: qp.SQE}, qp.AttrState|qp.AttrCurState); err != nil {
@@ -343,7 +344,7 @@ func (t *talker) post() {
 	t.next++
 	t.w.posts++
 	t.posted = append(t.posted, m)
-	t.sq.wqes = append(t.sq.wqes, m.wqe)
+	t.sq.Post(m.wqe)
 	t.qp.Doorbell()
 }
 
@@ -538,8 +539,8 @@ func (t *talker) finish() bool {
 	case flushing:
 		t.phase = over
 		t.pool.checkLast(&t.recvs, t.name)
-		if t.sq.pending() > 0 || t.rq.pending() > 0 || len(t.receives) > 0 {
-			t.violation("%d sends and %d receives were never given back, %d receives not completed", t.sq.pending(), t.rq.pending(), len(t.receives))
+		if t.sq.Pending() > 0 || t.rq.Pending() > 0 || len(t.receives) > 0 {
+			t.violation("%d sends and %d receives were never given back, %d receives not completed", t.sq.Pending(), t.rq.Pending(), len(t.receives))
 		}
 	}
 	return t.phase == over
@@ -548,8 +549,8 @@ func (t *talker) finish() bool {
 // checkEnd checks that everything was posted and is complete, that without
 // faults of the network all has come, and that WRITEs wrote nothing else.
 func (t *talker) checkEnd() {
-	if t.next < t.total || t.sq.pending() > 0 {
-		t.violation("%d of %d posted, %d under way", t.next, t.total, t.sq.pending())
+	if t.next < t.total || t.sq.Pending() > 0 {
+		t.violation("%d of %d posted, %d under way", t.next, t.total, t.sq.Pending())
 	}
 	f := &t.w.net.f
 	// Two queues of an interface know nothing of each other's order.
@@ -575,7 +576,7 @@ func (t *talker) checkEnd() {
 // every receive has room for it, and there always was one.
 func (t *talker) checkDatagram(m *message) {
 	f := &t.w.net.f
-	lossless := f.lossless() && t.rq.pending() > 0
+	lossless := f.lossless() && t.rq.Pending() > 0
 	if lossless && m.isFor(t) && m.came[t] == 0 && len(m.data) <= shortest && !m.wrongKey && !m.bad && !m.unsent {
 		t.violation("message %d (group: %v) has not come", m.id, m.to == nil)
 	}

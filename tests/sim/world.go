@@ -236,12 +236,12 @@ func (w *world) state() (s string) {
 		for _, e := range p.ends {
 			a := e.qp.Query()
 			s += fmt.Sprintf("\n  %s: fate %d, %v (drain %d), %d to post, %d under way, %d receives, wakes in %v",
-				e.name, p.fate, a.State, e.drain, e.todo, len(e.posted), e.rq.pending(), e.wake.Sub(w.now))
+				e.name, p.fate, a.State, e.drain, e.todo, len(e.posted), e.rq.Pending(), e.wake.Sub(w.now))
 		}
 	}
 	for _, t := range w.talkers {
 		s += fmt.Sprintf("\n  %s: %v, posted %d of %d, %d under way, stopped %v, wakes in %v",
-			t.name, t.qp.Query().State, t.next, t.total, t.sq.pending(), t.stopped, t.wake.Sub(w.now))
+			t.name, t.qp.Query().State, t.next, t.total, t.sq.Pending(), t.stopped, t.wake.Sub(w.now))
 	}
 	for _, h := range w.hosts {
 		for _, x := range h.port.Workers() {
