@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,8 +52,8 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 	if d.Interface, err = netif.Open(ifname); err != nil {
 		return nil, err
 	}
-	if err := d.checkKind(); err != nil {
-		return nil, err
+	if !d.Ethernet() {
+		return nil, errors.New("it is no Ethernet interface, and its packets have no frames: open the interface that they leave by")
 	}
 	if d.carrier, d.reasons, err = climb(ifname, &o); err != nil {
 		return nil, err
@@ -85,19 +84,6 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 	p.netdev = d
 	d.hold.Serve(p.commands())
 	return p, nil
-}
-
-// checkKind refuses what a port can't be over: a tunnel, and a bond, whose XDP
-// program Linux runs at its slaves, out of reach of sockets of the bond.
-func (d *netdev) checkKind() error {
-	if !d.Ethernet() {
-		return errors.New("it is no Ethernet interface, and its packets have no frames: open the interface that they leave by")
-	}
-	slaves, isBond, err := d.Slaves()
-	if err == nil && isBond {
-		err = fmt.Errorf("it is a bond: open one of its slaves (%s), which has the bond's addresses while it is the active one", strings.Join(slaves, ", "))
-	}
-	return err
 }
 
 // netdev is the Net over an interface, with what moves its frames.

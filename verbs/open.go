@@ -50,7 +50,7 @@ type DeviceInfo struct {
 	Port     PortAttr
 	GIDs     []ib.GID // as the device's GID table would begin
 	VLANs    []uint16 // ids of the 802.1Q VLANs that the GIDs are of, by index; 0: none
-	Netdevs  []string // that have the addresses: the interface, VLANs above it, or the bond that it is of
+	Netdevs  []string // that have the addresses: the interface, VLANs above it, or the bond that it is the active slave of
 }
 
 // Devices lists the Ethernet interfaces of the calling thread's network namespace, in the kernel's order.

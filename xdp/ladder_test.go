@@ -10,7 +10,7 @@ import (
 )
 
 func TestLadder(t *testing.T) {
-	small, large := &device{mtu: 1500}, &device{mtu: 4200}
+	small, large, bond := &device{mtu: 1500}, &device{mtu: 4200}, &device{mtu: 1500, bond: true}
 	for _, c := range []struct {
 		o    Options
 		dev  *device
@@ -25,9 +25,19 @@ func TestLadder(t *testing.T) {
 		{Options{Copy: CopyOnly}, small, "driver copy sg, driver copy, generic copy sg, generic copy"},
 		{Options{Copy: ZeroCopy}, small, "driver zc sg, driver zc"},
 		{Options{Mode: ModeDriver, Copy: CopyOnly, SingleBuffer: true}, small, "driver copy"},
+		// In driver mode the slaves would have the packets.
+		{Options{}, bond, "generic copy sg, generic copy"},
+		{Options{Mode: ModeDriver}, bond, ""},
+		{Options{Copy: ZeroCopy}, bond, ""},
+		{Options{XSKMap: "/owner/has/driver/mode"}, bond, ""},
+		{Options{XSKMap: "/owner/has/generic/mode"}, &device{mtu: 1500, bond: true, generic: true}, "generic copy sg, generic copy"},
 	} {
 		var got []string
-		for _, r := range ladder(c.o, c.dev) {
+		rungs, missing := ladder(c.o, c.dev)
+		if (missing != nil) != (c.dev.bond && c.o.Mode != ModeGeneric && !c.dev.generic) {
+			t.Errorf("%+v: missing: %v", c.o, missing)
+		}
+		for _, r := range rungs {
 			s := r.mode.String() + map[bool]string{true: " zc", false: " copy"}[r.zerocopy]
 			if r.sg {
 				s += " sg"

@@ -2,9 +2,11 @@ package xdp
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 // device is what the kernel says of an interface, in the network namespace of
@@ -19,6 +21,8 @@ type device struct {
 	progID   uint32
 	attached bool // an XDP program is
 	generic  bool // in generic mode
+	bond     bool
+	master   string // that it is a slave of; "": of none
 }
 
 func findDevice(ifname string) (*device, error) {
@@ -27,18 +31,56 @@ func findDevice(ifname string) (*device, error) {
 		return nil, fmt.Errorf("find the interface: %w", err)
 	}
 	a := link.Attrs()
-	d := &device{name: a.Name, index: a.Index, mtu: a.MTU, speed: LinkSpeed(a.Name), rx: a.NumRxQueues, tx: a.NumTxQueues}
+	d := &device{name: a.Name, index: a.Index, mtu: a.MTU, speed: LinkSpeed(a.Name)}
+	_, d.bond = link.(*netlink.Bond)
+	if m, err := netlink.LinkByIndex(a.MasterIndex); err == nil && a.MasterIndex != 0 {
+		d.master = m.Attrs().Name
+	}
 	if a.Xdp != nil && a.Xdp.Attached {
 		d.attached, d.progID, d.generic = true, a.Xdp.ProgId, a.Xdp.AttachMode == nl.XDP_ATTACHED_SKB
 	}
-	d.slots = max(d.rx, d.tx, 1)
-	if ch, err := ethtoolChannels(a.Name); err == nil && ch.RxCount+ch.CombinedCt > 0 {
-		d.rx, d.tx = int(ch.RxCount+ch.CombinedCt), int(ch.TxCount+ch.CombinedCt)
+	d.slots = max(a.NumRxQueues, a.NumTxQueues, 1)
+	d.rx, d.tx = queuesOf(a)
+	if d.bond {
+		d.rx = min(d.rx, slaveQueues(a.Index))
 	}
-	d.rx = max(d.rx, 1)
 	return d, nil
+}
+
+// queuesOf returns how many queues are in use, of at least one to receive.
+func queuesOf(a *netlink.LinkAttrs) (rx, tx int) {
+	rx, tx = a.NumRxQueues, a.NumTxQueues
+	if ch, err := ethtoolChannels(a.Name); err == nil && ch.RxCount+ch.CombinedCt > 0 {
+		rx, tx = int(ch.RxCount+ch.CombinedCt), int(ch.TxCount+ch.CombinedCt)
+	}
+	return max(rx, 1), tx
+}
+
+// slaveQueues returns how many of a bond's receive queues can have packets: they come
+// to the one of the slave's queue. Without slaves these are all.
+func slaveQueues(bond int) (n int) {
+	links, _ := netlink.LinkList() // what an interrupted dump lacks is no worse than what changes later
+	for _, l := range links {
+		if l.Attrs().MasterIndex == bond {
+			rx, _ := queuesOf(l.Attrs())
+			n = max(n, rx)
+		}
+	}
+	if n == 0 {
+		return math.MaxInt
+	}
+	return n
 }
 
 // singleBuffer reports whether no packet that fits the MTU is longer than a
 // frame's room: Ethernet header, one VLAN tag.
 func (d *device) singleBuffer() bool { return d.mtu+14+4 <= rxFrameRoom }
+
+// reaches says why no packets come to the device's sockets from a program in a mode,
+// though it could be attached.
+func (d *device) reaches(m Mode) error {
+	if d.bond && m == ModeDriver {
+		return fmt.Errorf("a bond's program runs at its slaves, and the packets are of their queues, not of the bond's sockets: %w", unix.EOPNOTSUPP)
+	}
+	return nil
+}

@@ -92,13 +92,19 @@ func (r rung) String() string {
 //
 // With another's map, a program of our own is not among them: it would keep the
 // owner's out.
-func ladder(o Options, dev *device) (rungs []rung) {
+//
+// missing says why there are no rungs of a mode that was asked for, if so.
+func ladder(o Options, dev *device) (rungs []rung, missing error) {
 	all := []rung{{mode: ModeDriver, zerocopy: true}, {mode: ModeDriver}, {mode: ModeGeneric}}
 	if o.XSKMap != "" {
 		all = pinnedRungs(dev)
 	}
 	for _, r := range all {
 		if o.Mode != ModeAuto && o.Mode != r.mode || o.Copy == CopyOnly && r.zerocopy || o.Copy == ZeroCopy && !r.zerocopy {
+			continue
+		}
+		if err := dev.reaches(r.mode); err != nil {
+			missing = fmt.Errorf("%v mode: %w", r.mode, err)
 			continue
 		}
 		if !o.SingleBuffer {
@@ -110,7 +116,7 @@ func ladder(o Options, dev *device) (rungs []rung) {
 			rungs = append(rungs, r)
 		}
 	}
-	return rungs
+	return rungs, missing
 }
 
 // Open attaches the program to ifname, in the network namespace of the calling
@@ -133,13 +139,17 @@ func Open(ifname string, o Options) (*Port, error) {
 	if o, err = o.sized(dev.rx); err != nil {
 		return nil, err
 	}
-	rungs := ladder(o, dev)
-	if len(rungs) == 0 {
+	rungs, missing := ladder(o, dev)
+	if len(rungs) == 0 && missing == nil {
 		return nil, &Error{Op: "open", Interface: ifname, Queue: -1, Err: fmt.Errorf(
 			"the program that %s belongs to runs in generic mode %v, which is not what was asked for (mode %v, copy %v)", o.XSKMap, dev.generic, o.Mode, o.Copy)}
 	}
 	var failed []error
 	var reasons []string
+	if missing != nil {
+		failed = append(failed, &Error{Op: "open", Interface: ifname, Queue: -1, Err: missing})
+		reasons = append(reasons, missing.Error())
+	}
 	for _, r := range rungs {
 		p, err := openRung(ifname, o, r)
 		if err == nil {

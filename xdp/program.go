@@ -85,7 +85,7 @@ func (p *program) attach(dev *device, mode Mode) error {
 	}
 	err := retryBusy(try, func() bool { return !occupied(dev.name) })
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("%w: it has %s: %w", ErrInUse, occupant(dev.name), err)
+		return fmt.Errorf("%w: %s: %w", ErrInUse, occupant(dev.name), err)
 	}
 	return err
 }
@@ -99,25 +99,38 @@ func busy(err error) error {
 	return err
 }
 
-// occupied reports whether the program on an interface is there to stay. One
-// whose link nobody holds goes when the kernel is done with its late holder
-// (or is pinned, which the end of the retries shows).
-func occupied(ifname string) bool {
+// inTheWay finds what has the program that keeps another off an interface: itself,
+// or the bond that it is a slave of.
+func inTheWay(ifname string) (dev *device, found bool) {
 	dev, err := findDevice(ifname)
-	if err != nil || !dev.attached {
+	if err == nil && !dev.attached && dev.master != "" {
+		dev, err = findDevice(dev.master)
+	}
+	return dev, err == nil && dev.attached
+}
+
+// occupied reports whether the program in the way is there to stay. One whose link
+// nobody holds goes when the kernel is done with its late holder (or is pinned,
+// which the end of the retries shows).
+func occupied(ifname string) bool {
+	dev, found := inTheWay(ifname)
+	if !found {
 		return false
 	}
 	_, linked := linkOf(dev.index, dev.progID)
 	return !linked || len(programHolders(dev.index, dev.progID)) > 0
 }
 
-// occupant describes the program on an interface.
+// occupant describes the program in the way.
 func occupant(ifname string) string {
-	dev, err := findDevice(ifname)
-	if err != nil || !dev.attached {
-		return "a program that cannot be found"
+	dev, found := inTheWay(ifname)
+	switch {
+	case !found:
+		return "it has a program that cannot be found"
+	case dev.name != ifname:
+		return fmt.Sprintf("%s, which it is a slave of, has %s", dev.name, describeProgram(dev.index, dev.progID))
 	}
-	return describeProgram(dev.index, dev.progID)
+	return "it has " + describeProgram(dev.index, dev.progID)
 }
 
 func (p *program) register(s *Socket) error {

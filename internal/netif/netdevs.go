@@ -48,19 +48,6 @@ func netdevsOf(links []netlink.Link, index int) (list []netdev) {
 	return list
 }
 
-// Slaves returns the names of the interface's slaves if it is a bond.
-func (i *Interface) Slaves() (names []string, isBond bool, err error) {
-	links, err := uninterrupted(i.listLinks)
-	for _, l := range links {
-		_, bond := l.(*netlink.Bond)
-		isBond = isBond || bond && l.Attrs().Index == i.index
-		if l.Attrs().MasterIndex == i.index {
-			names = append(names, l.Attrs().Name)
-		}
-	}
-	return names, isBond, err
-}
-
 // isBelow returns whether a netdev is the untagged one that v is a VLAN of. A VLAN
 // of a VLAN is none of ours: its frames have two tags.
 func isBelow(v *netlink.Vlan) func(netdev) bool {

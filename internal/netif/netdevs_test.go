@@ -67,22 +67,6 @@ func TestNetdevsOfAnInterface(t *testing.T) {
 	}
 }
 
-// A bond is known, with its slaves.
-func TestSlavesOfABond(t *testing.T) {
-	slave := func(index int, name string) *netlink.Device {
-		d := &netlink.Device{LinkAttrs: attrs(index, name, 0)}
-		d.MasterIndex = 9
-		return d
-	}
-	links := []netlink.Link{slave(2, "eth0"), slave(3, "eth1"), &netlink.Device{LinkAttrs: attrs(4, "eth2", 0)}, &netlink.Bond{LinkAttrs: attrs(9, "bond0", 0)}}
-	for index, want := range map[int][]string{9: {"eth0", "eth1"}, 4: nil} {
-		i := &Interface{index: index, listLinks: func() ([]netlink.Link, error) { return links, nil }}
-		if names, isBond, err := i.Slaves(); !slices.Equal(names, want) || isBond != (index == 9) || err != nil {
-			t.Errorf("index %d: %q, a bond %v, %v", index, names, isBond, err)
-		}
-	}
-}
-
 // asVLAN lists the links, and has one of them be a VLAN above another one: this
 // machine may have no 8021q module. Everything but the kind of link is real.
 func asVLAN(name, parent string, id int, isThere *atomic.Bool) func(*netlink.Handle) ([]netlink.Link, error) {

@@ -23,6 +23,8 @@
 #       --ip6 ADDR/LEN    guest IPv6 address, repeatable     (none)
 #       --mac MAC         guest MAC                          (from NAME)
 #       --mtu N           guest, tap and bridge port MTU     (1500)
+#       --nics N          NICs: beside eth0, ones that are down and have no
+#                         addresses, on the same bridge      (1)
 #       --smp N --mem MIB guest size                         (1, 512)
 #       --accel A         auto | kvm | tcg                   ($RXE_ACCEL)
 #       --machine M       pc | q35 | microvm                 ($RXE_MACHINE)
@@ -533,13 +535,14 @@ kvm_usable() {
 cmd_start() {
   local name=${1:?guest name}; shift
   [[ $name =~ ^[a-z0-9]{1,11}$ ]] || die "start: NAME must be 1-11 of a-z, 0-9"
-  local tap=tap-$name ttl=3600 ip=() ip6=() mac='' mtu=1500 smp=1 mem=512 cpu='' rxe=1
+  local tap=tap-$name ttl=3600 ip=() ip6=() mac='' mtu=1500 nics=1 smp=1 mem=512 cpu='' rxe=1
   local accel=$RXE_ACCEL machine=$RXE_MACHINE append='' offload=off
   while [ $# -gt 0 ]; do case $1 in
     --tap) tap=$2; shift 2;;       --ip) ip+=("$2"); shift 2;;
     --ip6) ip6+=("$2"); shift 2;;  --mac) mac=$2; shift 2;;
-    --mtu) mtu=$2; shift 2;;       --smp) smp=$2; shift 2;;
-    --mem) mem=$2; shift 2;;       --accel) accel=$2; shift 2;;
+    --mtu) mtu=$2; shift 2;;       --nics) nics=$2; shift 2;;
+    --smp) smp=$2; shift 2;;       --mem) mem=$2; shift 2;;
+    --accel) accel=$2; shift 2;;
     --machine) machine=$2; shift 2;; --cpu) cpu=$2; shift 2;;
     --ttl) ttl=$2; shift 2;;
     --append) append=$2; shift 2;; --offload) offload=on; shift;;
@@ -574,29 +577,28 @@ cmd_start() {
   # shellcheck disable=SC2206
   w=($cmdline $append); cmdline="${w[*]}"
 
-  if ! ip -n "$SW" link show "$tap" >/dev/null 2>&1; then
-    in_sw ip tuntap add dev "$tap" mode tap
-    echo "$tap" >"$dir/tap"
-  fi
   echo "$tap" >"$dir/port"
-  ip -n "$SW" link set "$tap" mtu "$mtu" master br0 up
-
   local dev=(-device "virtio-serial-$bus,max_ports=$((PORTS + 1))")
   for ((i = 0; i < PORTS; i++)); do
     mkfifo "$dir/p$i.in" "$dir/p$i.out"
     dev+=(-chardev "pipe,id=c$i,path=$dir/p$i"
           -device "virtserialport,chardev=c$i,name=rxe.$i")
   done
-  local nic=virtio-net-$bus,netdev=n0,mac=$mac,mrg_rxbuf=on
+  local nic=virtio-net-$bus,mrg_rxbuf=on
   [ "$bus" = pci ] && nic+=,romfile=
   for i in csum guest_csum gso guest_tso4 guest_tso6 guest_ecn guest_ufo \
            host_tso4 host_tso6 host_ecn host_ufo; do nic+=,$i=$offload; done
+  for ((i = 0; i < nics; i++)); do
+    # the first octet of those beside eth0 keeps them apart from all others
+    if [ $i -gt 0 ]; then tap=t$i-$name; mac=$(printf '%02x' $((i * 4 + 2)))${mac:2}; fi
+    plug "$tap" "$mtu" "$dir"
+    dev+=(-netdev "tap,id=n$i,ifname=$tap,script=no,downscript=no" -device "$nic,netdev=n$i,mac=$mac")
+  done
   local qemu=(qemu-system-x86_64 -name "$name"
     -machine "$machine" -accel "$accel" -cpu "$cpu" -smp "$smp" -m "$mem"
     -nodefaults -no-user-config -no-reboot -display none
     -kernel "$KERNEL" -initrd "$INITRD" -append "$cmdline"
     -serial "file:$dir/console"
-    -netdev "tap,id=n0,ifname=$tap,script=no,downscript=no" -device "$nic"
     -fsdev "local,id=h,path=$dir/share,security_model=none"
     -device "virtio-9p-$bus,fsdev=h,mount_tag=host"
     "${dev[@]}" -daemonize -pidfile "$dir/pid")
@@ -620,11 +622,20 @@ cmd_start() {
   log "$name ready after $(($(now_ms) - t0)) ms ($accel, $machine, ${ip[*]} ${ip6[*]} mtu $mtu)"
 }
 
+# Puts a tap on the bridge, made unless it is there, and notes what was made.
+plug() { # TAP MTU DIR
+  if ! ip -n "$SW" link show "$1" >/dev/null 2>&1; then
+    in_sw ip tuntap add dev "$1" mode tap
+    echo "$1" >>"$3/taps"
+  fi
+  ip -n "$SW" link set "$1" mtu "$2" master br0 up
+}
+
 free_guest() {
   local dir=$STATE/$1 tap
-  if tap=$(cat "$dir/tap" 2>/dev/null); then
+  while read -r tap; do
     ip -n "$SW" link del "$tap" 2>/dev/null || true
-  fi
+  done < <(cat "$dir/taps" 2>/dev/null)
   if [ -e "$dir/console" ]; then mv "$dir/console" "$STATE/$1.console"; fi
   rm -rf "$dir"
 }

@@ -3,9 +3,6 @@ package interop
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,19 +25,13 @@ func addVLAN(t *testing.T, g *guest.Guest, addr string) {
 	t.Cleanup(func() { g.Run(t, "ip", "link", "del", "eth0.5") })
 }
 
-// urxeInGuest runs ct.Main in a guest, whose kernel has VLANs and bonds: that of
-// the host may not.
-func urxeInGuest(t *testing.T, g *guest.Guest) side {
+// urxeInGuest runs ct.Main on an interface of a guest, whose kernel has VLANs and
+// bonds: that of the host may not.
+func urxeInGuest(t *testing.T, g *guest.Guest, iface string) side {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "urxe-ct")
-	cmd := exec.Command("go", "test", "-c", "-o", bin, ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // the guest has other libraries
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	in := g.Put(t, bin)
+	in := g.Put(t, build(t, "urxe-ct", "env", "CGO_ENABLED=0", "go", "test", "-c", "-o"))
 	start := func(t *testing.T, args ...string) func(context.Context) (string, error) {
-		args = append(args[:3:3], append([]string{"eth0"}, args[3:]...)...)
+		args = append(args[:3:3], append([]string{iface}, args[3:]...)...)
 		c := g.Background(t, append([]string{"env", asCT + "=1", in}, args...)...)
 		return func(ctx context.Context) (string, error) {
 			r, err := c.Wait(ctx)
@@ -61,7 +52,7 @@ func TestVLAN(t *testing.T) {
 	addVLAN(t, x, "10.5.0.2")
 	addVLAN(t, y, "10.5.0.3")
 	b := batch{[]string{"send_imm", "sizes", "reads", "atomics", "ud"}, gidVLAN, 1024, 1500}
-	rxe, urxe := guestSide(t, x), urxeInGuest(t, y)
+	rxe, urxe := guestSide(t, x), urxeInGuest(t, y, "eth0")
 	runBatch(t, b, rxe, urxe)
 	runBatch(t, b, urxe, rxe)
 	// What rxe got came through its VLAN's netdev: urxe's frames were tagged.

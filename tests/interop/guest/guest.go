@@ -5,6 +5,9 @@
 //	                    ├──── tap-k61 ─────── eth0/rxe0 of the guest with kernel 6.1
 //	                    └──── tap-k612 ────── eth0/rxe0 of the guest with kernel 6.12
 //
+// A guest's eth1 and eth2 are on the bridge, too; they are down, and there to be
+// made a bond of.
+//
 // A lab belongs to the test process: it is made when the first test starts a
 // guest, is shared by all tests of the process and removed by Main. What a
 // killed process leaves behind, the next one removes. Tests that share a guest
@@ -99,7 +102,7 @@ func (g *Guest) boot() error {
 	begin := time.Now()
 	g.mtu = DefaultMTU
 	_, err := g.Lab.script([]string{"RXE_KERNEL=" + string(g.Kernel)},
-		"start", g.Name, "--mem", "320", "--mtu", strconv.Itoa(g.mtu),
+		"start", g.Name, "--mem", "320", "--nics", "3", "--mtu", strconv.Itoa(g.mtu),
 		"--ip", g.IP4+"/24", "--ip6", g.IP6+"/64")
 	if err != nil {
 		return fmt.Errorf("boot of the guest with kernel %s: %w", g.Kernel, err)

@@ -1,0 +1,240 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/urxe/urxe/tests/interop/guest"
+)
+
+// bond is bond0 of a guest's eth1 and eth2. Its GIDs have the indices that those of
+// eth0 have, and the slaves are on the same bridge as that.
+type bond struct {
+	*guest.Guest
+	urxe string // the command, in the guest
+}
+
+// The bond's addresses are of the guests' networks, and no one else's.
+const bondIP4, bondIP6 = "10.77.0.9", "fd77::9"
+
+// bondIn makes a bond with options of ip-link(8) for the rest of the test.
+func bondIn(t *testing.T, g *guest.Guest, options string) bond {
+	t.Helper()
+	// Of the guest's interfaces in one network, each answers ARP for its own address alone.
+	g.Run(t, "sh", "-ec", `modprobe bonding max_bonds=0
+		echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
+		ip link add bond0 type bond miimon 10 `+options+`
+		ip link set eth1 master bond0
+		ip link set eth2 master bond0
+		for k in accept_dad dad_transmits router_solicitations accept_ra; do echo 0 >/proc/sys/net/ipv6/conf/bond0/$k; done
+		ip link set bond0 up
+		ip addr add `+bondIP4+`/24 dev bond0
+		ip addr add `+bondIP6+`/64 dev bond0 nodad`)
+	t.Cleanup(func() {
+		g.Run(t, "sh", "-ec", "ip link del bond0; ip link set eth1 down; ip link set eth2 down; echo 0 >/proc/sys/net/ipv4/conf/all/arp_ignore")
+	})
+	b := bond{g, g.Put(t, urxe(t))}
+	b.until(t, "bond0 has a carrier", func() bool { return b.read(t, "/sys/class/net/bond0/operstate") == "up" })
+	return b
+}
+
+func (b bond) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not yet: %s", what)
+		}
+	}
+}
+
+func (b bond) read(t *testing.T, file string) string {
+	t.Helper()
+	return strings.TrimSpace(b.Run(t, "cat", file))
+}
+
+// sent counts what a slave has sent.
+func (b bond) sent(t *testing.T, slave string) int {
+	t.Helper()
+	n, err := strconv.Atoi(b.read(t, "/sys/class/net/"+slave+"/statistics/tx_packets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// failOver takes the active slave down, n times, once traffic is under way on it, waits for
+// the other one to take over and gives the first back. It does so by one script, as traffic
+// doesn't wait.
+func (b bond) failOver(t *testing.T, n int) {
+	t.Helper()
+	b.Run(t, "sh", "-ec", `cd /sys/class/net
+		active() { read -r slave <bond0/bonding/active_slave; }
+		rx() { read -r rx <$slave/statistics/rx_packets; }
+		traffic() { rx; want=$((rx + 200)); while [ $rx -lt $want ]; do usleep 10000; rx; done; }
+		n=`+fmt.Sprint(n)+`
+		while [ $n -gt 0 ]; do
+			active; was=$slave; traffic
+			ip link set $was down
+			while [ $slave = $was ]; do usleep 10000; active; done
+			ip link set $was up
+			n=$((n - 1))
+		done`)
+}
+
+// pingpong runs urxe on one of the guest's interfaces with ibv_*_pingpong on a peer,
+// does something meanwhile, and returns how both ended; the client is urxe.
+func (b bond) pingpong(t *testing.T, p pingpong, iface string, peer *guest.Guest, meanwhile func()) (server, client func(context.Context) end) {
+	t.Helper()
+	s := peer.Background(t, append([]string{p.program()}, p.args(guest.Device)...)...)
+	peer.WaitListen(t, pingpongPort)
+	args := slices.Concat([]string{b.urxe, "pingpong", p.service}, p.args(iface), strings.Fields(p.flags), []string{peer.IP4})
+	c := b.Background(t, args...)
+	meanwhile()
+	ended := func(c *guest.Cmd) func(context.Context) end {
+		return func(ctx context.Context) end { return ofGuest(c.Wait(ctx)) }
+	}
+	return ended(s), ended(c)
+}
+
+// withoutRxe removes a guest's rxe for the rest of the test, which would answer what
+// comes by AF_PACKET.
+func withoutRxe(t *testing.T, g *guest.Guest) {
+	t.Helper()
+	g.Run(t, "sh", "-ec", "rdma link del "+guest.Device+"; rmmod rdma_rxe")
+	t.Cleanup(func() {
+		g.Run(t, "sh", "-ec", `modprobe rdma_rxe; rdma link add `+guest.Device+` type rxe netdev eth0
+			until grep -q ACTIVE /sys/class/infiniband/`+guest.Device+`/ports/1/state; do usleep 20000; done`)
+	})
+}
+
+// urxe on a bond, and rxe: what they say of each test, over either version of IP, and
+// groups, which the bond's slaves have to let in.
+func TestBond(t *testing.T) {
+	x, y := guest.Start(t, guest.Kernel612, guest.Options{}), guest.Start(t, guest.Kernel61, guest.Options{})
+	bondIn(t, y, "mode active-backup")
+	rxe, urxe := guestSide(t, x), urxeInGuest(t, y, "bond0")
+	runBatch(t, batch{[]string{"send_imm", "sizes", "reads", "atomics", "ud", "mcast"}, guest.GIDIPv4, 1024, 1500}, rxe, urxe)
+	runBatch(t, batch{[]string{"send_imm", "sizes", "reads", "atomics", "ud", "mcast"}, guest.GIDIPv6, 1024, 1500}, urxe, rxe)
+}
+
+// Slaves fail in the middle of traffic, one after the other: a connection over the
+// bond goes on, by AF_XDP as by AF_PACKET, on either kernel.
+func TestBondFailsOver(t *testing.T) {
+	for _, c := range []struct {
+		kernel, peer guest.Kernel
+		link         string
+		gid          int
+	}{
+		{guest.Kernel61, guest.Kernel612, "generic", guest.GIDIPv4},
+		{guest.Kernel612, guest.Kernel61, "auto", guest.GIDIPv6},
+		{guest.Kernel61, guest.Kernel612, "af_packet", guest.GIDIPv4},
+	} {
+		t.Run(fmt.Sprintf("%s of %s, gid %d", c.link, c.kernel, c.gid), func(t *testing.T) {
+			y, x := guest.Start(t, c.kernel, guest.Options{}), guest.Start(t, c.peer, guest.Options{})
+			if c.link == "af_packet" {
+				withoutRxe(t, y)
+			}
+			b := bondIn(t, y, "mode active-backup")
+			p := pingpong{"rc", 65533, 1024, c.gid, 150, false, "--link " + c.link}
+			server, client := b.pingpong(t, p, "bond0", x, func() {
+				b.failOver(t, 3)
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			p.check(t, server(ctx), client(ctx))
+		})
+	}
+}
+
+// In a mode that hashes flows over the slaves, QPs go by both. (By AF_XDP, Linux hashes
+// MAC addresses whatever it is told: the kernel's frames have no protocol then.)
+func TestBondHashes(t *testing.T) {
+	y, x := guest.Start(t, guest.Kernel61, guest.Options{}), guest.Start(t, guest.Kernel612, guest.Options{})
+	withoutRxe(t, y)
+	for _, link := range []string{"auto", "af_packet"} {
+		t.Run(link, func(t *testing.T) {
+			b := bondIn(t, y, "mode balance-xor xmit_hash_policy layer3+4")
+			before := []int{b.sent(t, "eth1"), b.sent(t, "eth2")}
+			p := pingpong{"srq", 1027, 1024, guest.GIDIPv4, 500, false, "--link " + link}
+			server, client := b.pingpong(t, p, "bond0", x, func() {})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			p.check(t, server(ctx), client(ctx))
+			for i, slave := range []string{"eth1", "eth2"} {
+				if n := b.sent(t, slave) - before[i]; link == "af_packet" && n < 100 {
+					t.Errorf("%s sent %d packets of 16 QPs", slave, n)
+				}
+			}
+		})
+	}
+}
+
+// A slave is a device of its own, as for the kernel's RoCE: with the bond's GIDs while it
+// is the active one. When it fails they are the other's, and its connections end.
+func TestBondSlaves(t *testing.T) {
+	y, x := guest.Start(t, guest.Kernel61, guest.Options{}), guest.Start(t, guest.Kernel612, guest.Options{})
+	b := bondIn(t, y, "mode active-backup")
+	b.checkGIDs(t, map[string]bool{"eth1": true, "eth2": false})
+	// Of 16 connections some are sending, which is what notices.
+	p := pingpong{"srq", 32767, 1024, guest.GIDIPv4, 20000, false, "--link driver"}
+	_, client := b.pingpong(t, p, "eth1", x, func() { b.failOver(t, 1) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if e := client(ctx); e.err == nil || !strings.Contains(e.errs, "transport retry counter exceeded (12)") {
+		t.Errorf("a connection of the slave that failed: %v\n%s", e.err, e.errs)
+	}
+	b.checkGIDs(t, map[string]bool{"eth1": false, "eth2": true})
+	r, err := b.Exec(ctx, b.urxe, "pingpong", "rc", "-d", "eth1", "-g", "1", x.IP4)
+	if err != nil || r.Status == 0 || !strings.Contains(r.Stderr, "GID") {
+		t.Errorf("a new connection of that slave: %+v, %v", r, err)
+	}
+
+	// The kernel lets no program onto a slave below the bond's: the error says so.
+	c := b.Background(t, b.urxe, "pingpong", "rc", "-d", "bond0", "-g", "1")
+	y.WaitListen(t, pingpongPort)
+	r, err = b.Exec(ctx, b.urxe, "pingpong", "rc", "-d", "eth2", "-g", "1", "--link", "driver")
+	if err != nil || r.Status == 0 || !strings.Contains(r.Stderr, "bond0, which it is a slave of, has XDP program") {
+		t.Errorf("a slave beside the bond: %+v, %v", r, err)
+	}
+	c.Kill()
+	if r, err := b.Exec(ctx, b.urxe, "pingpong", "rc", "-d", "bond0", "--link", "driver"); err != nil || !strings.Contains(r.Stderr, "a bond's program runs at its slaves") {
+		t.Errorf("a bond in driver mode: %+v, %v", r, err)
+	}
+}
+
+// checkGIDs checks the GIDs of the bond and of slaves, some of which have the bond's.
+func (b bond) checkGIDs(t *testing.T, slaves map[string]bool) {
+	t.Helper()
+	list := b.devices(t)
+	for iface, has := range slaves {
+		got := list[iface]
+		if has != slices.Contains(got, "::ffff:"+bondIP4+" (bond0)") || has != slices.Contains(got, bondIP6+" (bond0)") || !has && len(got) > 0 {
+			t.Errorf("GIDs of %s: %q, want the bond's: %v", iface, got, has)
+		}
+	}
+	if got := list["bond0"]; len(got) != 3 || !slices.Equal(got[1:], []string{"::ffff:" + bondIP4, bondIP6}) {
+		t.Errorf("GIDs of bond0: %q", got)
+	}
+}
+
+// devices returns the GIDs that urxe devices tells of each interface.
+func (b bond) devices(t *testing.T) map[string][]string {
+	t.Helper()
+	list := make(map[string][]string)
+	var iface string
+	for line := range strings.Lines(b.Run(t, b.urxe, "devices")) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		switch {
+		case !strings.HasPrefix(line, " "):
+			iface = name
+		case strings.HasPrefix(name, "GID "):
+			list[iface] = append(list[iface], rest)
+		}
+	}
+	return list
+}
