@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"time"
 
 	"github.com/urxe/urxe/cmd/urxe/internal/bench"
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
-	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -26,7 +24,7 @@ func runClient(ctx context.Context, d *verbs.Device, o Options) error {
 	}
 	defer c.Close()
 	defer closeWith(ctx, c)()
-	gid, err := rig.PickGID(d, o.GID, gidOf(c))
+	gid, err := rig.PickGID(d, o.GID, rig.PeerGID(c))
 	if err != nil {
 		return err
 	}
@@ -42,16 +40,6 @@ func runClient(ctx context.Context, d *verbs.Device, o Options) error {
 		o.Each(r)
 	}
 	return nil
-}
-
-// gidOf is the GID that the other end of a TCP connection may have.
-func gidOf(c net.Conn) ib.GID {
-	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok {
-			return rig.PeerOf(ip)
-		}
-	}
-	return ib.GID{}
 }
 
 type client struct {

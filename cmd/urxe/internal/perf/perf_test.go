@@ -10,33 +10,15 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/cmd/urxe/internal/bench"
+	"github.com/urxe/urxe/cmd/urxe/internal/rig/rigtest"
 	"github.com/urxe/urxe/ib"
-	"github.com/urxe/urxe/verbs"
 )
-
-func pair(t *testing.T) (a, b *verbs.Device) {
-	a, b, err := verbs.OpenPair(verbs.PairOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { a.Close(); b.Close() })
-	return a, b
-}
-
-func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
 
 // measure runs a server and a client against each other.
 func measure(t *testing.T, o Options) (results []Result, server, client error) {
 	t.Helper()
-	a, b := pair(t)
-	o.Port, o.GID = freePort(t), -1
+	a, b := rigtest.Pair(t)
+	o.Port, o.GID = rigtest.FreePort(t), -1
 	o.Each = func(r Result) { results = append(results, r) }
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -122,8 +104,8 @@ func TestServerRefuses(t *testing.T) {
 		`{"version":1,"test":{"op":"x"}`: "is it urxe perf",
 		`{"version":1,"test":{"op":"write"},"address":{"qps":[{}]}}`: "mode",
 	} {
-		a, _ := pair(t)
-		port := freePort(t)
+		a, _ := rigtest.Pair(t)
+		port := rigtest.FreePort(t)
 		got := make(chan error)
 		go func() { got <- Run(t.Context(), a, Options{Port: port, GID: -1}) }()
 		var c net.Conn
@@ -140,19 +122,19 @@ func TestServerRefuses(t *testing.T) {
 }
 
 func TestInterruptedServer(t *testing.T) {
-	a, _ := pair(t)
+	a, _ := rigtest.Pair(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
-	if err := Run(ctx, a, Options{Port: freePort(t), GID: -1}); !errors.Is(err, why) {
+	if err := Run(ctx, a, Options{Port: rigtest.FreePort(t), GID: -1}); !errors.Is(err, why) {
 		t.Error(err)
 	}
 }
 
 // Who is interrupted in the middle of a measurement leaves at once, and so does the other.
 func TestInterruptedClient(t *testing.T) {
-	a, b := pair(t)
-	o := Options{Port: freePort(t), GID: -1, Sizes: []int{8}, Each: func(Result) {},
+	a, b := rigtest.Pair(t)
+	o := Options{Port: rigtest.FreePort(t), GID: -1, Sizes: []int{8}, Each: func(Result) {},
 		Test: Test{Op: "write", Mode: Bandwidth, MTU: ib.MTU1024, QPs: 1, Depth: 8, Duration: time.Hour}}
 	server := make(chan error, 1)
 	os := o

@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
 	"slices"
 
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
@@ -208,7 +206,7 @@ func (g *game) meet(ctx context.Context) error {
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	if err := g.useGID(peerGID(c)); err != nil {
+	if err := g.useGID(rig.PeerGID(c)); err != nil {
 		return err
 	}
 	local, err := g.addresses()
@@ -273,16 +271,6 @@ func (g *game) useGID(peer ib.GID) (err error) {
 	}
 	g.told = true
 	return err
-}
-
-// peerGID is the GID that the other end of a TCP connection may have.
-func peerGID(c net.Conn) ib.GID {
-	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok {
-			return rig.PeerOf(ip)
-		}
-	}
-	return ib.GID{}
 }
 
 // connect takes the QPs to RTS.

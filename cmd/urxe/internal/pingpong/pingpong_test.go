@@ -5,42 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/urxe/urxe/cmd/urxe/internal/rig/rigtest"
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/verbs"
 )
 
-// pair opens two joined devices.
-func pair(t *testing.T) (a, b *verbs.Device) {
-	a, b, err := verbs.OpenPair(verbs.PairOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { a.Close(); b.Close() })
-	return a, b
-}
-
-// freePort returns a TCP port that no one listens on.
-func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // game plays a server against a client and returns what they printed.
 func play(t *testing.T, o Options) (server, client string) {
 	t.Helper()
-	a, b := pair(t)
-	o.Port, o.IBPort = freePort(t), 1
+	a, b := rigtest.Pair(t)
+	o.Port, o.IBPort = rigtest.FreePort(t), 1
 	var outS, outC bytes.Buffer
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -133,11 +113,11 @@ func TestMessageIsThatOfIbvRCPingpong(t *testing.T) {
 }
 
 func TestServerEndsWhenInterrupted(t *testing.T) {
-	a, _ := pair(t)
+	a, _ := rigtest.Pair(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
-	err := Run(ctx, a, Options{Port: freePort(t), IBPort: 1, Size: 1, MTU: ib.MTU256, RxDepth: 1, Iters: 1, GID: -1}, &bytes.Buffer{})
+	err := Run(ctx, a, Options{Port: rigtest.FreePort(t), IBPort: 1, Size: 1, MTU: ib.MTU256, RxDepth: 1, Iters: 1, GID: -1}, &bytes.Buffer{})
 	if !errors.Is(err, why) {
 		t.Error(err)
 	}
@@ -150,7 +130,7 @@ func TestClientErrors(t *testing.T) {
 	}
 	defer a.Close()
 	defer b.Close()
-	o := Options{Host: "127.0.0.1", Port: freePort(t), IBPort: 1, Size: 1, MTU: ib.MTU256, RxDepth: 1, Iters: 1}
+	o := Options{Host: "127.0.0.1", Port: rigtest.FreePort(t), IBPort: 1, Size: 1, MTU: ib.MTU256, RxDepth: 1, Iters: 1}
 	for says, change := range map[string]func(*Options){
 		"is the server running there":                               func(*Options) {},
 		"mem0 has port 1 only":                                      func(o *Options) { o.IBPort = 2 },
@@ -194,7 +174,7 @@ func TestGamesWithAnSRQ(t *testing.T) {
 
 // Of a peer with fewer QPs the user is told.
 func TestSRQPeerWithFewerQPs(t *testing.T) {
-	a, _ := pair(t)
+	a, _ := rigtest.Pair(t)
 	g := &game{o: Options{Type: verbs.RC, SRQ: true, QPs: 2, Size: 1, RxDepth: 2, GID: -1}, dev: a, out: &bytes.Buffer{}}
 	if err := g.prepare(); err != nil {
 		t.Fatal(err)

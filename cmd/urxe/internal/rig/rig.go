@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 
@@ -61,8 +62,15 @@ func PickGID(d *verbs.Device, asked int, peer ib.GID) (int, error) {
 	return d.SourceGID(peer)
 }
 
-// PeerOf returns the GID that stands for an address of a TCP connection.
-func PeerOf(a netip.Addr) ib.GID { return ib.GIDFromAddr(a.WithZone("")) }
+// PeerGID returns the GID that the other end of a TCP connection may have, none if that isn't IP.
+func PeerGID(c net.Conn) ib.GID {
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
+			return ib.GIDFromAddr(ip)
+		}
+	}
+	return ib.GID{}
+}
 
 // Completions waits for the completions of a CQ: polling, or asleep when the CQ has a completion channel.
 type Completions struct {
