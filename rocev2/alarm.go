@@ -56,3 +56,29 @@ func (a *alarm) close() error {
 	a.fd = -1
 	return unix.Close(fd)
 }
+
+// nap is a wait for a signal without a system call of one's own. It makes its
+// timer once.
+type nap struct{ timer *time.Timer }
+
+// until waits for the signal, at most to the deadline.
+func (n *nap) until(deadline clock.Time, wake <-chan struct{}) {
+	if deadline == clock.Never {
+		<-wake
+		return
+	}
+	d := deadline.Sub(clock.Now())
+	if d <= 0 {
+		return
+	}
+	if n.timer == nil {
+		n.timer = time.NewTimer(d)
+	} else {
+		n.timer.Reset(d)
+	}
+	select {
+	case <-wake:
+		n.timer.Stop()
+	case <-n.timer.C:
+	}
+}

@@ -3,7 +3,6 @@ package rocev2
 import (
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/internal/spsc"
@@ -125,7 +124,7 @@ type memLink struct {
 	in, out  *memWire
 	wake     chan struct{}
 	sleeping atomic.Uint32
-	timer    *time.Timer
+	nap      nap
 	closed   atomic.Bool
 }
 
@@ -224,24 +223,7 @@ func (l *memLink) Wait(deadline clock.Time, rx bool) {
 	if rx && !l.in.there.Empty() || l.out.starved.Load() && !l.out.back.Empty() {
 		return
 	}
-	if deadline == clock.Never {
-		<-l.wake
-		return
-	}
-	d := deadline.Sub(clock.Now())
-	if d <= 0 {
-		return
-	}
-	if l.timer == nil {
-		l.timer = time.NewTimer(d)
-	} else {
-		l.timer.Reset(d)
-	}
-	select {
-	case <-l.wake:
-		l.timer.Stop()
-	case <-l.timer.C:
-	}
+	l.nap.until(deadline, l.wake)
 }
 
 func (l *memLink) Wake() {

@@ -85,7 +85,7 @@ type Worker struct {
 	starved   atomic.Bool           // the loop had no frame in the last Step; see isFed
 	failure   atomic.Pointer[error] // what the Link died of
 	roused    chan struct{}         // ends stand
-	standing  *time.Timer           // the goroutine's, for stand
+	standing  nap                   // the goroutine's, for stand
 	done      chan struct{}
 	spin      time.Duration
 }
@@ -323,17 +323,7 @@ func (w *Worker) sleep(how uint32, until clock.Time) {
 // away, and the runtime then wakes up every 20 µs to look for more such. The price
 // is a timer that may be a millisecond late.
 func (w *Worker) stand(until clock.Time) {
-	d := until.Sub(clock.Now())
-	if w.standing == nil {
-		w.standing = time.NewTimer(d)
-	} else {
-		w.standing.Reset(d)
-	}
-	select {
-	case <-w.roused:
-		w.standing.Stop()
-	case <-w.standing.C:
-	}
+	w.standing.until(until, w.roused)
 }
 
 // nudge sees to a Step soon. It wakes the goroutine unless that is awake, or a

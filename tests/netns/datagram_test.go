@@ -15,8 +15,8 @@ const qkey = 0x1234
 // newDatagramSide makes a UD QP that is ready.
 func newDatagramSide(t testing.TB, d *verbs.Device) *side {
 	t.Helper()
-	s := &side{dev: d, chn: must(d.CreateCompChannel()), pd: must(d.AllocPD()), buf: make([]byte, 4096)}
-	s.cq = must(d.CreateCQ(16, s.chn))
+	s := &side{dev: d, chn: must(d.CreateCompChannel()), pd: must(d.AllocPD()), buf: make([]byte, 8192)}
+	s.cq = must(d.CreateCQ(256, s.chn))
 	s.mr = must(s.pd.RegMR(s.buf, verbs.LocalWrite))
 	s.qp = must(s.pd.CreateQP(verbs.QPInitAttr{Type: verbs.UD, SendCQ: s.cq, RecvCQ: s.cq}))
 	if err := s.qp.Start(verbs.ConnectOptions{QKey: qkey}); err != nil {

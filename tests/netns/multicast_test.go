@@ -11,24 +11,9 @@ import (
 	"github.com/urxe/urxe/verbs"
 )
 
-const mcastQKey = 0x1234
-
-// newMember makes a datagram QP in RTS.
-func newMember(t *testing.T, d *verbs.Device) *side {
-	t.Helper()
-	s := &side{dev: d, chn: must(d.CreateCompChannel()), pd: must(d.AllocPD()), buf: make([]byte, 8192)}
-	s.cq = must(d.CreateCQ(256, s.chn))
-	s.mr = must(s.pd.RegMR(s.buf, verbs.LocalWrite))
-	s.qp = must(s.pd.CreateQP(verbs.QPInitAttr{Type: verbs.UD, SendCQ: s.cq, RecvCQ: s.cq}))
-	if err := s.qp.Start(verbs.ConnectOptions{QKey: mcastQKey}); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // say sends a few bytes to QP n, unsignalled.
 func (s *side) say(ah *verbs.AH, n ib.QPN, text string) {
-	must(s.qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, InlineData: []byte(text), AH: ah, RemoteQPN: n, RemoteQKey: mcastQKey}))
+	must(s.qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, InlineData: []byte(text), AH: ah, RemoteQPN: n, RemoteQKey: qkey}))
 }
 
 // hears returns what came, each in a receive of its own, which is posted again.
@@ -100,7 +85,7 @@ func TestMulticastSnooping(t *testing.T) {
 			if err := p.Ends[0].NS.Run("ip", "neigh", "replace", to.V6.String(), "lladdr", to.MAC.String(), "dev", p.Ends[0].Name, "nud", "permanent"); err != nil {
 				t.Fatal(err)
 			}
-			a, members := newMember(t, devs[0]), []*side{newMember(t, devs[1]), newMember(t, devs[1])}
+			a, members := newDatagramSide(t, devs[0]), []*side{newDatagramSide(t, devs[1]), newDatagramSide(t, devs[1])}
 			av := verbs.AV{DGID: c.group, SGIDIndex: uint8(gidIndex(devs[0], c.source(p.Ends[0]).Addr()))}
 			toAll := must(a.pd.CreateAH(av))
 			av.DGID = c.source(p.Ends[1])
