@@ -50,13 +50,17 @@ func (p *Port) CreateAH(av qp.AV) (*AH, error) {
 func noWay(av *qp.AV, why error) error { return fmt.Errorf("no way to %v: %w", av.DGID, why) }
 
 // NextHopKnown reports whether the MAC address is known that packets of an
-// address vector go to; if it isn't, it is asked for. An error says why there
-// can be no such packets.
-func (p *Port) NextHopKnown(av qp.AV) (bool, error) {
+// address vector go to; if it isn't, it is asked for when ask is set. An error
+// says why there can be no such packets.
+func (p *Port) NextHopKnown(av qp.AV, ask bool) (bool, error) {
 	if err := p.checkAV(&av); err != nil {
 		return false, fmt.Errorf("%s: %w", p.Name(), err)
 	}
-	h := p.resolve(p.pairOf(&av))
+	k := p.pairOf(&av)
+	if !ask {
+		return p.isLocal(k) || p.net.Known(k.sgid, k.vlan, k.dgid), nil
+	}
+	h := p.resolve(k)
 	if h.err != nil {
 		return false, fmt.Errorf("%s: %w", p.Name(), noWay(&av, h.err))
 	}

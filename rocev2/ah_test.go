@@ -34,6 +34,12 @@ func (n *neighbours) Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (wire.Flow, 
 	return f, n.known[dgid], errors.Join(err, n.gone)
 }
 
+func (n *neighbours) Known(_ ib.GID, _ uint16, dgid ib.GID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.known[dgid]
+}
+
 // learn makes the next hop to g known.
 func (n *neighbours) learn(g ib.GID) {
 	n.mu.Lock()
@@ -102,6 +108,17 @@ func TestDatagramsWaitForTheirNextHop(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
+	for _, c := range []struct {
+		av    qp.AV
+		known bool
+		fails bool
+	}{{qp.AV{DGID: known}, true, false}, {qp.AV{DGID: unknown}, false, false}, {qp.AV{DGID: net.Addresses[0]}, true, false}, {qp.AV{DGID: gid("fe80::1")}, false, true}} {
+		for _, ask := range []bool{false, true} {
+			if is, err := p.NextHopKnown(c.av, ask); is != c.known || c.fails != (err != nil) {
+				t.Errorf("%v, asked %v: %v, %v", c.av.DGID, ask, is, err)
+			}
+		}
+	}
 	e := newDatagrams(t, p, 0)
 	now := clock.Time(1)
 	// arrived returns the destinations of what was sent.

@@ -25,6 +25,8 @@ type Net interface {
 	// says why there can be no flow. To a multicast group the next hop is always
 	// known.
 	Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (wire.Flow, bool, error)
+	// Known reports whether Resolve would, and asks for nothing.
+	Known(sgid ib.GID, vlan uint16, dgid ib.GID) bool
 	// Notify sets the function that is called, on any goroutine, when
 	// addresses, routes, neighbours or the link changed. It must not block.
 	Notify(func())
@@ -63,6 +65,12 @@ func (n *FixedNet) Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (wire.Flow, bo
 		}
 	}
 	return wire.Flow{}, false, fmt.Errorf("%v is not an address of this port", sgid)
+}
+
+// Known reports whether sgid is an address of this port: then all next hops are known.
+func (n *FixedNet) Known(sgid ib.GID, vlan uint16, dgid ib.GID) bool {
+	_, known, _ := n.Resolve(sgid, vlan, dgid)
+	return known
 }
 
 // macOf makes a locally administered MAC address from a GID.

@@ -158,6 +158,11 @@ func (d *netdev) Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (f wire.Flow, kn
 	return wire.Flow{SrcMAC: h.SrcMAC, DstMAC: h.DstMAC, Src: sgid, Dst: dgid}, known, err
 }
 
+// Known reports whether Resolve would, and asks for nothing.
+func (d *netdev) Known(sgid ib.GID, vlan uint16, dgid ib.GID) bool {
+	return dgid.IsMulticast() || d.NextHopKnown(sgid.Addr(), vlan, dgid.Addr())
+}
+
 // Join has the kernel join a multicast group on the interface, so that it speaks
 // IGMP or MLD and lets the frames in, and has it give us the packets.
 func (d *netdev) Join(group ib.GID) error {

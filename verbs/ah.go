@@ -54,9 +54,10 @@ func (p *PD) CreateAH(av AV) (*AH, error) {
 }
 
 // NextHopKnown reports whether datagrams to an address vector go out at once, as the MAC address of the next hop is known. If
-// it isn't, it is asked for. The error wraps ErrInvalid: no AH can be made of that address vector.
-func (d *Device) NextHopKnown(av AV) (bool, error) {
-	known, err := d.engine.NextHopKnown(av)
+// it isn't, and ask is set, it is asked for, as by CreateAH. The error wraps ErrInvalid: no AH can be made of that address
+// vector; without ask, not every such is seen.
+func (d *Device) NextHopKnown(av AV, ask bool) (bool, error) {
+	known, err := d.engine.NextHopKnown(av, ask)
 	if err != nil {
 		err = d.errorf("%w: %w", ErrInvalid, err)
 	}

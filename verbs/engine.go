@@ -28,7 +28,7 @@ type engine interface {
 	Barrier()
 	Close() error
 	createQP(i rocev2.QPInit) (engineQP, error)
-	NextHopKnown(av AV) (bool, error)
+	NextHopKnown(av AV, ask bool) (bool, error)
 	createAH(av AV) (engineAH, error)
 }
 

@@ -66,7 +66,7 @@ func (e *fakeEngine) createQP(i rocev2.QPInit) (engineQP, error) {
 	return &fakeQP{engine: e, num: e.next, init: i}, nil
 }
 
-func (e *fakeEngine) NextHopKnown(AV) (bool, error) { return true, nil }
+func (e *fakeEngine) NextHopKnown(AV, bool) (bool, error) { return true, nil }
 
 func (e *fakeEngine) createAH(av AV) (engineAH, error) {
 	if e.fail != nil {

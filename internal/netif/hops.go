@@ -89,6 +89,22 @@ func (i *Interface) NextHop(src netip.Addr, vlan uint16, dst netip.Addr) (h Hop,
 	return h, known, err
 }
 
+// NextHopKnown reports whether NextHop would, and asks the kernel for no neighbour.
+func (i *Interface) NextHopKnown(src netip.Addr, vlan uint16, dst netip.Addr) bool {
+	dev, err := i.netdevWith(src, vlan)
+	if err != nil {
+		return false
+	}
+	r := i.route(routeKey{dev.index, src, dst})
+	if r.err != nil || r.local {
+		return r.local
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	_, known := i.neighbours[r.hop]
+	return known
+}
+
 // SourceMAC returns the MAC address of frames from src, as NextHop does.
 func (i *Interface) SourceMAC(src netip.Addr, vlan uint16) (mac [6]byte, err error) {
 	d, err := i.netdevWith(src, vlan)

@@ -227,6 +227,9 @@ func TestUnansweredNeighbour(t *testing.T) {
 	for nobody == w.end.V4 || nobody == p.Ends[1].V4 {
 		nobody = nobody.Next()
 	}
+	if w.NextHopKnown(w.end.V4, 0, nobody) || len(w.asked) != 0 {
+		t.Fatalf("who is looked up is known, or asked for: %v", w.asked)
+	}
 	for range 10 {
 		if _, known, err := w.NextHop(w.end.V4, 0, nobody); known || err != nil {
 			t.Fatalf("known %v, error %v", known, err)
@@ -238,6 +241,9 @@ func TestUnansweredNeighbour(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.hop(nobody)
+	if !w.NextHopKnown(w.end.V4, 0, nobody) || w.NextHopKnown(nobody, 0, w.end.V4) {
+		t.Error("it isn't known, or from an address that the interface doesn't have")
+	}
 }
 
 func TestInterfaceRemoved(t *testing.T) {

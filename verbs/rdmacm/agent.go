@@ -276,16 +276,16 @@ func (a *agent) sendAll(now clock.Time) {
 // way.
 func (a *agent) send(d *cm.Datagram, now clock.Time) {
 	to := destinationOf(&d.Path)
-	if a.lot.of[to] != nil { // others wait
-		a.lot.park(to, d, now)
-		return
+	may := a.lot.mayPark(to, d)
+	if a.lot.of[to] == nil { // else others wait
+		h, err := a.handle(to, may)
+		if h != nil {
+			a.sendTo(h, d)
+		}
+		may = may && h == nil && err == nil
 	}
-	switch h, err := a.handle(to); {
-	case err != nil:
-	case h == nil:
+	if may {
 		a.lot.park(to, d, now)
-	default:
-		a.sendTo(h, d)
 	}
 }
 
@@ -295,8 +295,8 @@ func (a *agent) sendParked(now clock.Time) {
 		return
 	}
 	a.lot.look = now.Add(parkLookAgain)
-	a.lot.leave(func(p *place) bool {
-		h, err := a.handle(p.to)
+	a.lot.sweep(func(p *place) bool {
+		h, err := a.handle(p.to, true)
 		if h == nil {
 			return err != nil || now.Sub(p.since) >= parkPatience
 		}
@@ -318,12 +318,12 @@ func (a *agent) sendTo(h *verbs.AH, d *cm.Datagram) {
 	}
 }
 
-// handle returns the address handle of a destination, nil while its next hop isn't known.
-func (a *agent) handle(to destination) (*verbs.AH, error) {
+// handle returns the address handle of a destination, nil while its next hop isn't known, which may be asked for or not.
+func (a *agent) handle(to destination, ask bool) (*verbs.AH, error) {
 	if h := a.ahs[to]; h != nil {
 		return h, nil
 	}
-	if known, err := a.dev.NextHopKnown(to.av()); err != nil || !known {
+	if known, err := a.dev.NextHopKnown(to.av(), ask); err != nil || !known {
 		return nil, err
 	}
 	h, err := a.pd.CreateAH(to.av())
@@ -376,7 +376,7 @@ func (a *agent) untilDeadline() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at := a.m.Deadline()
-	if len(a.lot.order) > 0 {
+	if len(a.lot.of) > 0 {
 		at = min(at, a.lot.look)
 	}
 	if at == clock.Never {
@@ -389,7 +389,7 @@ func (a *agent) untilDeadline() time.Duration {
 func (a *agent) idle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.users > 0 || a.m.Conns() > 0 || len(a.free) < sendSlots || len(a.lot.order) > 0 {
+	if a.users > 0 || a.m.Conns() > 0 || len(a.free) < sendSlots || len(a.lot.of) > 0 {
 		return false
 	}
 	a.closed = fmt.Errorf("rdmacm: %s: %w", a.dev.Name(), verbs.ErrClosed)

@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"slices"
 	"time"
 
 	"github.com/urxe/urxe/ib"
@@ -12,14 +11,14 @@ import (
 )
 
 // A datagram whose next hop isn't known waits here, and not in QP1: work requests complete in order, so that it would hold
-// the slots of all behind it. Whoever sends from a forged address has answers wait that can never go; so places for
-// answers are few, and who has been in one for a turn gives way.
+// the slots of all behind it. Whoever sends from forged addresses has answers wait that can never go. So the destinations
+// that answers wait for are few, and no others are asked for: each takes a place in the kernel's table of neighbours, too,
+// of which it has some hundreds. Who is known, as hosts are that have asked for this one, is answered at once.
 const (
-	maxStrangers  = 64                     // destinations that answers wait for
-	maxAnswers    = 16                     // that wait for one of them
-	turn          = 250 * time.Millisecond // that each of them has
-	parkPatience  = time.Second            // how long a destination is waited for
-	parkLookAgain = 2 * time.Millisecond   // how often its next hop is asked for
+	maxStrangers  = 64                   // destinations that answers wait for
+	maxAnswers    = 16                   // that wait for one of them
+	parkPatience  = time.Second          // how long a destination is waited for
+	parkLookAgain = 2 * time.Millisecond // how often its next hop is asked for
 )
 
 // destination is where an address handle leads to.
@@ -49,32 +48,39 @@ type place struct {
 // lot is all places.
 type lot struct {
 	of        map[destination]*place
-	order     []*place // oldest first
 	strangers int
 	look      clock.Time // when next hops are to be asked for again
 }
 
-// park has a datagram wait, and says whether there was room for it. A request of this side always has some: the program
-// that asks is what bounds those.
-func (l *lot) park(to destination, d *cm.Datagram, now clock.Time) bool {
+// isRequest reports whether a datagram begins something. As many of those may wait as the program begins.
+func isRequest(d *cm.Datagram) bool {
 	a := mad.MAD(d.MAD[:]).Attribute()
-	request := a == mad.AttrREQ || a == mad.AttrSIDRREQ
+	return a == mad.AttrREQ || a == mad.AttrSIDRREQ
+}
+
+// mayPark reports whether there is room for a datagram.
+func (l *lot) mayPark(to destination, d *cm.Datagram) bool {
+	p := l.of[to]
+	switch {
+	case isRequest(d), p != nil && !p.stranger:
+		return true
+	case p == nil:
+		return l.strangers < maxStrangers
+	}
+	return len(p.datagrams) < maxAnswers
+}
+
+// park has a datagram wait.
+func (l *lot) park(to destination, d *cm.Datagram, now clock.Time) {
 	p := l.of[to]
 	if p == nil {
-		if !request && !l.makeRoom(now) {
-			return false
-		}
 		p = l.add(to, now)
 	}
-	switch {
-	case request && p.stranger:
+	if isRequest(d) && p.stranger {
 		p.stranger = false
 		l.strangers--
-	case p.stranger && len(p.datagrams) == maxAnswers:
-		return false
 	}
 	p.datagrams = append(p.datagrams, *d)
-	return true
 }
 
 func (l *lot) add(to destination, now clock.Time) *place {
@@ -83,39 +89,19 @@ func (l *lot) add(to destination, now clock.Time) *place {
 		l.of = map[destination]*place{}
 	}
 	l.of[to] = p
-	l.order = append(l.order, p)
 	l.strangers++
 	return p
 }
 
-// makeRoom has room for one stranger more, and says whether there is: the oldest gives way when its turn is over.
-func (l *lot) makeRoom(now clock.Time) bool {
-	if l.strangers < maxStrangers {
-		return true
-	}
-	i := slices.IndexFunc(l.order, func(p *place) bool { return p.stranger })
-	if now.Sub(l.order[i].since) < turn {
-		return false
-	}
-	l.forget(l.order[i])
-	l.order = slices.Delete(l.order, i, i+1)
-	return true
-}
-
-// leave takes out the places that done says are done with.
-func (l *lot) leave(done func(*place) bool) {
-	l.order = slices.DeleteFunc(l.order, func(p *place) bool {
+// sweep takes out the places that done says are done with.
+func (l *lot) sweep(done func(*place) bool) {
+	for to, p := range l.of {
 		if !done(p) {
-			return false
+			continue
 		}
-		l.forget(p)
-		return true
-	})
-}
-
-func (l *lot) forget(p *place) {
-	delete(l.of, p.to)
-	if p.stranger {
-		l.strangers--
+		delete(l.of, to)
+		if p.stranger {
+			l.strangers--
+		}
 	}
 }

@@ -280,6 +280,11 @@ func (n partNet) Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (wire.Flow, bool
 	return f, known && !n.unknown(dgid), err
 }
 
+func (n partNet) Known(sgid ib.GID, vlan uint16, dgid ib.GID) bool {
+	_, known, _ := n.Resolve(sgid, vlan, dgid)
+	return known
+}
+
 func v4(a, b, c, d byte) ib.GID { return gidOf(netip.AddrFrom4([4]byte{a, b, c, d})) }
 
 // Requests from addresses whose next hop nobody knows, as forged ones are, come in a flood. Others are served meanwhile.
