@@ -30,9 +30,11 @@ func TestRandomScripts(t *testing.T) {
 	}
 }
 
-// TestRandomPairs runs scripts of FuzzPair, of which any bytes are one.
+// TestRandomPairs runs scripts of FuzzPair, of which any bytes are one. They meet all
+// that RC offers, but for registrations, and windows in use.
 func TestRandomPairs(t *testing.T) {
 	r := seeded.Rand(t)
+	met := map[string]int{}
 	for range rounds(2000) {
 		b := make([]byte, 20+r.IntN(600))
 		for i := range b {
@@ -48,8 +50,20 @@ func TestRandomPairs(t *testing.T) {
 		p.settle()
 		for _, e := range p.ends {
 			e.check()
+			for _, w := range e.sq.sends {
+				met[w.Opcode.operation().name]++
+				if w.RKey == e.peer.window.key && w.Opcode == WRRead {
+					met["READ by a window"]++
+				}
+			}
 		}
 	}
+	for o := range WROpcode(64) {
+		if name := o.operation().name; rcService.offers.has(o) && o != WRRegMR && met[name] == 0 {
+			t.Errorf("no %s", name)
+		}
+	}
+	t.Log(met)
 }
 
 // politeScript makes a script: a QP is connected, and then mostly well used.
