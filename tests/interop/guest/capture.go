@@ -30,7 +30,7 @@ func (l *Lab) Capture(t testing.TB, filter string) *Capture {
 	t.Helper()
 	c := &Capture{File: filepath.Join(t.TempDir(), "capture.pcap"), t: t, stderr: &output{}}
 	c.cmd = inNamespace(context.Background(), l.Switch(), "tcpdump", "-n", "-i", "host0",
-		"-U", "--immediate-mode", "-B", "32768", "-s", "0", "-Z", "root", "-w", c.File, filter)
+		"-U", "--immediate-mode", "-B", "32768", "-s", "10000", "-Z", "root", "-w", c.File, filter)
 	c.cmd.Stderr = c.stderr
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
