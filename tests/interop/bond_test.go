@@ -140,7 +140,7 @@ func TestBondFailsOver(t *testing.T) {
 				withoutRxe(t, y)
 			}
 			b := bondIn(t, y, "mode active-backup")
-			p := pingpong{"rc", 65533, 1024, c.gid, 150, false, "--link " + c.link}
+			p := pingpong{"rc", 65533, 1024, c.gid, 150, "", "--link " + c.link}
 			server, client := b.pingpong(t, p, "bond0", x, func() {
 				b.failOver(t, 3)
 			})
@@ -160,7 +160,7 @@ func TestBondHashes(t *testing.T) {
 		t.Run(link, func(t *testing.T) {
 			b := bondIn(t, y, "mode balance-xor xmit_hash_policy layer3+4")
 			before := []int{b.sent(t, "eth1"), b.sent(t, "eth2")}
-			p := pingpong{"srq", 1027, 1024, guest.GIDIPv4, 500, false, "--link " + link}
+			p := pingpong{"srq", 1027, 1024, guest.GIDIPv4, 500, "", "--link " + link}
 			server, client := b.pingpong(t, p, "bond0", x, func() {})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -181,7 +181,7 @@ func TestBondSlaves(t *testing.T) {
 	b := bondIn(t, y, "mode active-backup")
 	b.checkGIDs(t, map[string]bool{"eth1": true, "eth2": false})
 	// Of 16 connections some are sending, which is what notices.
-	p := pingpong{"srq", 32767, 1024, guest.GIDIPv4, 20000, false, "--link driver"}
+	p := pingpong{"srq", 32767, 1024, guest.GIDIPv4, 20000, "", "--link driver"}
 	_, client := b.pingpong(t, p, "eth1", x, func() { b.failOver(t, 1) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

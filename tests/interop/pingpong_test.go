@@ -3,7 +3,9 @@ package interop
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -18,8 +20,8 @@ import (
 type pingpong struct {
 	service                   string // rc, uc, ud or srq
 	size, pathMTU, gid, iters int
-	lossy                     bool   // packets are lost on purpose
-	flags                     string // of urxe alone
+	loses                     guest.Direction // of the guest: packets are lost on purpose; "": none
+	flags                     string          // of urxe alone
 }
 
 func (p pingpong) String() string {
@@ -49,22 +51,24 @@ func (p pingpong) bothWays(t *testing.T, g *guest.Guest) {
 }
 
 func (p pingpong) toGuest(t *testing.T, g *guest.Guest) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	c := g.Lab.Capture(t, "udp port 4791")
 	server := g.Background(t, append([]string{p.program()}, p.args(guest.Device)...)...)
 	g.WaitListen(t, pingpongPort)
-	client := startUrxe(ctx, t, g.Lab, p.service, append(p.ours(), g.IP4)).wait()
-	p.check(t, ofGuest(server.Wait(ctx)), client)
+	client := startUrxe(t, g.Lab, p.service, append(p.ours(), g.IP4))
+	p.finish(t, g, c, client, server)
 }
 
 func (p pingpong) fromGuest(t *testing.T, g *guest.Guest) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	server := startUrxe(ctx, t, g.Lab, p.service, p.ours())
+	c := g.Lab.Capture(t, "udp port 4791")
+	server := startUrxe(t, g.Lab, p.service, p.ours())
 	g.Lab.WaitListen(t, pingpongPort)
-	client := ofGuest(g.Exec(ctx, append([]string{p.program()}, append(p.args(guest.Device), guest.HostIP4)...)...))
-	p.check(t, server.wait(), client)
+	client := g.Background(t, append([]string{p.program()}, append(p.args(guest.Device), guest.HostIP4)...)...)
+	p.finish(t, g, c, server, client)
 }
+
+// lastWords is how long a guest may take to end after urxe has: it has nothing to
+// wait for but its own processor.
+const lastWords = 30 * time.Second
 
 // end is how one end of a run ended.
 type end struct {
@@ -79,18 +83,34 @@ func ofGuest(r guest.Result, err error) end {
 	return end{r.Stdout, r.Stderr, err}
 }
 
+// finish waits until both ends have ended, and checks how.
+func (p pingpong) finish(t *testing.T, g *guest.Guest, c *guest.Capture, urxe *host, rxe *guest.Cmd) {
+	t.Helper()
+	ours := urxe.wait()
+	ctx, cancel := context.WithTimeout(t.Context(), lastWords)
+	defer cancel()
+	theirs := ofGuest(rxe.Wait(ctx))
+	if p.lastAckLost(t, c, ours, theirs) {
+		t.Log("the last acknowledgement was lost: its sender had ended when it was asked again")
+		return
+	}
+	if ours.err != nil || theirs.err != nil {
+		t.Errorf("urxe's counters:\n%s\nrxe's, of all that it did:\n%s\nthe last packets:\n%s", urxe.stats, counters(t, g), tail(t, c))
+	}
+	p.check(t, ours, theirs)
+}
+
 // check checks that both ends succeeded, saw the same connection and moved the
 // same.
 func (p pingpong) check(t *testing.T, server, client end) {
 	t.Helper()
-	if p.lossy && (p.lastAckLost(server, client) || p.lastAckLost(client, server)) {
-		t.Log("the last acknowledgement was lost: its sender had ended when it was asked again")
-		return
-	}
 	for _, e := range []end{server, client} {
 		if e.err != nil {
-			t.Fatalf("%v\n%s\n%s", e.err, e.out, e.errs)
+			t.Errorf("%v\n%s\n%s", e.err, e.out, e.errs)
 		}
+	}
+	if t.Failed() {
+		return
 	}
 	for _, ends := range [][2]end{{server, client}, {client, server}} {
 		local, remote := find(t, localAddress, ends[0].out), find(t, remoteAddress, ends[1].out)
@@ -103,6 +123,33 @@ func (p pingpong) check(t *testing.T, server, client end) {
 	}
 }
 
+// counters returns those of a guest's device that aren't 0.
+func counters(t *testing.T, g *guest.Guest) string {
+	r, err := g.Exec(t.Context(), "sh", "-c", "cd /sys/class/infiniband/"+guest.Device+"/ports/1/hw_counters && grep -v '^0$' *")
+	if err != nil {
+		return err.Error()
+	}
+	return r.Stdout + r.Stderr
+}
+
+// tail returns the last packets of a capture, one a line; of equal ones, the last.
+func tail(t *testing.T, c *guest.Capture) string {
+	out, err := exec.Command(urxe(t), "decode", c.Stop()).CombinedOutput()
+	if err != nil {
+		return err.Error() + string(out)
+	}
+	seen := map[string]bool{}
+	var last []string
+	for _, line := range slices.Backward(strings.SplitAfter(string(out), "\n")) {
+		if _, packet, _ := strings.Cut(line, " > "); !seen[packet] && len(last) < 40 {
+			seen[packet] = true
+			last = append(last, line)
+		}
+	}
+	slices.Reverse(last)
+	return strings.Join(last, "")
+}
+
 // complete reports whether an end moved everything.
 func (p pingpong) complete(e end) bool {
 	bytes, iters := total.FindStringSubmatch(e.out), iterations.FindStringSubmatch(e.out)
@@ -111,9 +158,34 @@ func (p pingpong) complete(e end) bool {
 
 // lastAckLost reports whether all messages came through both ways, and just the
 // acknowledgement of the last one didn't. No end can know that its last ACK
-// arrived, and ibv_rc_pingpong doesn't stay to repeat it.
-func (p pingpong) lastAckLost(gone, asks end) bool {
-	return p.complete(gone) && asks.err != nil && strings.Contains(asks.out+asks.errs, "transport retry counter exceeded (12)")
+// arrived, and neither program stays to repeat it. urxe gives up asking; rxe, which
+// takes 7 retries for endless, never does.
+func (p pingpong) lastAckLost(t *testing.T, c *guest.Capture, ours, theirs end) bool {
+	switch p.loses {
+	case guest.Egress:
+		return p.complete(theirs) && ours.err != nil && strings.Contains(ours.errs, "transport retry counter exceeded (12)")
+	case guest.Ingress:
+		return p.complete(ours) && errors.Is(theirs.err, context.DeadlineExceeded) && askedAgain(t, c.Stop())
+	}
+	return false
+}
+
+// askedAgain reports whether the last SEND to urxe was acknowledged, and came again
+// after that.
+func askedAgain(t *testing.T, file string) (again bool) {
+	var psn string // of the last packet of the last SEND
+	var answered bool
+	for _, r := range guest.Fields(t, file, "ip.dst", "ipv6.dst", "infiniband.bth.opcode", "infiniband.bth.psn", "infiniband.aeth.syndrome.opcode") {
+		toUrxe := r[0]+r[1] == guest.HostIP4 || r[0]+r[1] == guest.HostIP6
+		switch what := r[2]; {
+		case toUrxe && (what == "2" || what == "4"): // SEND LAST, SEND ONLY
+			answered = answered && r[3] == psn
+			again, psn = answered, r[3]
+		case !toUrxe && what == "17" && r[3] == psn && r[4] == "0": // ACKNOWLEDGE
+			answered = true
+		}
+	}
+	return again
 }
 
 // What ibv_*_pingpong prints: the addresses of both ends, and what was moved.
@@ -136,18 +208,29 @@ func find(t *testing.T, re *regexp.Regexp, text string) string {
 // host is a urxe command that runs in the lab's namespace.
 type host struct {
 	out, errs bytes.Buffer
+	stats     []byte // when it was late
 	done      chan error
 }
 
-func startUrxe(ctx context.Context, t *testing.T, l *guest.Lab, service string, args []string) *host {
+// startUrxe starts a urxe command. After two minutes it is asked for its counters,
+// and interrupted: then it says how far it got.
+func startUrxe(t *testing.T, l *guest.Lab, service string, args []string) *host {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	h := &host{done: make(chan error, 1)}
 	cmd := l.Command(ctx, urxe(t), append([]string{"pingpong", service}, args...)...)
 	cmd.Stdout, cmd.Stderr = &h.out, &h.errs
+	cmd.Cancel = func() error {
+		h.stats, _ = l.Command(context.WithoutCancel(ctx), urxe(t), "stats", guest.Iface).CombinedOutput()
+		return cmd.Process.Signal(os.Interrupt)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() { h.done <- cmd.Wait() }()
+	go func() {
+		defer cancel()
+		h.done <- cmd.Wait()
+	}()
 	return h
 }
 
@@ -166,7 +249,7 @@ func TestPingpongSizes(t *testing.T) {
 			g := guest.Start(t, k, guest.Options{})
 			g.Lab.SetMTU(t, 1500)
 			for _, size := range []int{1, 2, 3, 33, 1024, 1025, 5002, 65533, 65536} {
-				pingpong{"rc", size, 1024, guest.GIDIPv4, 20, false, ""}.bothWays(t, g)
+				pingpong{"rc", size, 1024, guest.GIDIPv4, 20, "", ""}.bothWays(t, g)
 			}
 		})
 	}
@@ -183,8 +266,8 @@ func TestPingpongPathMTUs(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, link MTU %d", k, c.linkMTU), func(t *testing.T) {
 				g := guest.Start(t, k, guest.Options{MTU: c.linkMTU})
 				g.Lab.SetMTU(t, c.linkMTU)
-				pingpong{"rc", 10001, c.ipv4, guest.GIDIPv4, 10, false, ""}.bothWays(t, g)
-				pingpong{"rc", 10001, c.ipv6, guest.GIDIPv6, 10, false, ""}.bothWays(t, g)
+				pingpong{"rc", 10001, c.ipv4, guest.GIDIPv4, 10, "", ""}.bothWays(t, g)
+				pingpong{"rc", 10001, c.ipv6, guest.GIDIPv6, 10, "", ""}.bothWays(t, g)
 			})
 		}
 	}
@@ -199,10 +282,10 @@ func TestPingpongUnreliable(t *testing.T) {
 				g.Lab.SetMTU(t, c.linkMTU)
 				for _, gid := range []int{guest.GIDIPv4, guest.GIDIPv6} {
 					for _, size := range []int{1, 2, 33, c.pathMTU} {
-						pingpong{"ud", size, c.pathMTU, gid, 20, false, ""}.bothWays(t, g)
+						pingpong{"ud", size, c.pathMTU, gid, 20, "", ""}.bothWays(t, g)
 					}
 					for _, size := range []int{1, 1027, 5002} {
-						pingpong{"uc", size, c.pathMTU, gid, 20, false, ""}.bothWays(t, g)
+						pingpong{"uc", size, c.pathMTU, gid, 20, "", ""}.bothWays(t, g)
 					}
 				}
 			})
@@ -217,9 +300,9 @@ func TestPingpongSRQ(t *testing.T) {
 			g := guest.Start(t, k, guest.Options{})
 			g.Lab.SetMTU(t, 1500)
 			for _, size := range []int{1, 1027, 5002} { // of each, 16 are under way
-				pingpong{"srq", size, 1024, guest.GIDIPv4, 500, false, ""}.bothWays(t, g)
+				pingpong{"srq", size, 1024, guest.GIDIPv4, 500, "", ""}.bothWays(t, g)
 			}
-			pingpong{"srq", 1027, 1024, guest.GIDIPv6, 500, false, ""}.bothWays(t, g)
+			pingpong{"srq", 1027, 1024, guest.GIDIPv6, 500, "", ""}.bothWays(t, g)
 		})
 	}
 }
@@ -233,7 +316,7 @@ func TestPingpongLoss(t *testing.T) {
 					g := guest.Start(t, k, guest.Options{})
 					g.Lab.SetMTU(t, 1500)
 					g.Lose(t, d, 20)
-					pingpong{"rc", 6001, 1024, gid, 100, true, ""}.bothWays(t, g)
+					pingpong{"rc", 6001, 1024, gid, 100, d, ""}.bothWays(t, g)
 					if n := g.Lost(t, d); n < 20 {
 						t.Errorf("only %d packets were lost", n)
 					}
@@ -251,7 +334,7 @@ func TestPingpongOnTheWire(t *testing.T) {
 			g := guest.Start(t, k, guest.Options{})
 			g.Lab.SetMTU(t, 1500)
 			c := g.Lab.Capture(t, "udp port 4791")
-			pingpong{"rc", 4096, 1024, guest.GIDIPv4, iters, false, ""}.toGuest(t, g)
+			pingpong{"rc", 4096, 1024, guest.GIDIPv4, iters, "", ""}.toGuest(t, g)
 			file := c.Stop()
 			rows := guest.Fields(t, file, "ip.src", "infiniband.bth.opcode", "infiniband.bth.a", "infiniband.bth.psn")
 			checkICRCs(t, file, len(rows))

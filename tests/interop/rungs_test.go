@@ -51,16 +51,16 @@ func TestPingpongOverOtherRungs(t *testing.T) {
 			g := guest.Start(t, k, guest.Options{MTU: 4200})
 			g.Lab.SetMTU(t, 4200)
 			packet := "--link af_packet --allow " + g.IP4 + "," + g.IP6
-			pingpong{"rc", 65533, 4096, guest.GIDIPv4, 20, false, packet}.bothWays(t, g)
-			pingpong{"rc", 5002, 1024, guest.GIDIPv6, 20, false, packet}.bothWays(t, g)
-			pingpong{"ud", 1023, 4096, guest.GIDIPv4, 20, false, packet}.bothWays(t, g)
+			pingpong{"rc", 65533, 4096, guest.GIDIPv4, 20, "", packet}.bothWays(t, g)
+			pingpong{"rc", 5002, 1024, guest.GIDIPv6, 20, "", packet}.bothWays(t, g)
+			pingpong{"ud", 1023, 4096, guest.GIDIPv4, 20, "", packet}.bothWays(t, g)
 			w, err := owner.Attach(hostEnd(t, g.Lab), owner.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer w.Close()
-			pingpong{"rc", 65533, 4096, guest.GIDIPv4, 20, false, "--link xsk_map --xsk-map " + w.Path}.bothWays(t, g)
-			pingpong{"rc", 5003, 1024, guest.GIDIPv6, 20, false, ""}.bothWays(t, g) // by AF_PACKET
+			pingpong{"rc", 65533, 4096, guest.GIDIPv4, 20, "", "--link xsk_map --xsk-map " + w.Path}.bothWays(t, g)
+			pingpong{"rc", 5003, 1024, guest.GIDIPv6, 20, "", ""}.bothWays(t, g) // by AF_PACKET
 		})
 	}
 }
