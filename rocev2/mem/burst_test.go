@@ -32,7 +32,7 @@ func TestUnmappedInTheMiddleOfABurst(t *testing.T) {
 		var tab Table
 		pd := new(PD)
 		mr := register(t, &tab, pd, c.process(), c.addr, 0x1000, uint64(childPages*pageSize), allAccess)
-		c.tell("fill 0 %d 170", childPages*pageSize)
+		c.Tell("fill 0 %d 170", childPages*pageSize)
 
 		owners := []*recorder{{}, {}, {}}
 		start := []int{0, 5 * pageSize, 10 * pageSize} // of each owner's message
@@ -45,7 +45,7 @@ func TestUnmappedInTheMiddleOfABurst(t *testing.T) {
 				add(t, b, r, Scatter, mr, va, bytes.Repeat([]byte{byte(i + 1)}, size))
 			}
 		}
-		c.tell("unmap %d %d", 7*pageSize, pageSize) // the third page of the second
+		c.Tell("unmap %d %d", 7*pageSize, pageSize) // the third page of the second
 		b.Run()
 
 		bad := 2 * pageSize / size // the packet that enters it
@@ -82,8 +82,8 @@ func TestGatherStopsAtUnreadablePage(t *testing.T) {
 		c := startChild(t)
 		var tab Table
 		mr := register(t, &tab, new(PD), c.process(), c.addr, 0, uint64(childPages*pageSize), allAccess)
-		c.tell("fill 0 %d 7", 4*pageSize)
-		c.tell("protect %d %d %d", pageSize, pageSize, unix.PROT_NONE)
+		c.Tell("fill 0 %d 7", 4*pageSize)
+		c.Tell("protect %d %d %d", pageSize, pageSize, unix.PROT_NONE)
 		frags := make([][]byte, 4)
 		var first, second recorder
 		for i := range frags {
@@ -116,7 +116,7 @@ func TestReadOnlyPagesCantBeWritten(t *testing.T) {
 		var tab Table
 		pd, p := new(PD), c.process()
 		mr := register(t, &tab, pd, p, c.addr, 0, uint64(2*pageSize), allAccess)
-		c.tell("protect 0 %d %d", pageSize, unix.PROT_READ)
+		c.Tell("protect 0 %d %d", pageSize, unix.PROT_READ)
 		var r recorder
 		add(t, b, &r, Gather, mr, 0, make([]byte, 8))
 		add(t, b, &r, Scatter, mr, 0, []byte{1})
@@ -192,7 +192,7 @@ func TestProcessTailLandsLast(t *testing.T) {
 			watched := make(chan struct{})
 			go func() {
 				defer close(watched)
-				c.tell("watch 0 %d %d", n, messages)
+				c.Tell("watch 0 %d %d", n, messages)
 			}()
 			for k := 1; k <= messages; k++ {
 				var r recorder

@@ -1,23 +1,20 @@
 package mem
 
 import (
-	"bufio"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/internal/proctest"
 )
 
-// The tests' other process: the test program once more, which maps some pages
-// and does with them what it is told on its standard input.
+// The tests' other process maps some pages and does with them what it is told.
 
 const (
 	roleEnv    = "URXE_MEM_TEST_ROLE"
@@ -27,68 +24,30 @@ const (
 var pageSize = os.Getpagesize()
 
 type child struct {
+	*proctest.Child
 	tb   testing.TB
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Scanner
 	addr uint64 // of the pages
 }
 
 func startChild(tb testing.TB) *child {
 	tb.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), roleEnv+"=child")
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err1 := cmd.StdinPipe()
-	out, err2 := cmd.StdoutPipe()
-	if err := cmd.Start(); err1 != nil || err2 != nil || err != nil {
-		tb.Fatal(err1, err2, err)
-	}
-	c := &child{tb: tb, cmd: cmd, in: in, out: bufio.NewScanner(out)}
-	c.out.Buffer(nil, 4*childPages*pageSize)
-	tb.Cleanup(c.stop)
+	c := &child{Child: proctest.Start(tb, roleEnv+"=child"), tb: tb}
 	c.greet()
 	return c
-}
-
-func (c *child) stop() {
-	c.in.Close()
-	c.cmd.Process.Kill()
-	c.cmd.Wait()
-}
-
-// tell makes the child do something and waits until it is done.
-func (c *child) tell(format string, args ...any) string {
-	c.tb.Helper()
-	fmt.Fprintf(c.in, format+"\n", args...)
-	reply := c.line()
-	if strings.HasPrefix(reply, "error:") {
-		c.tb.Errorf("child: %s: %s", fmt.Sprintf(format, args...), reply)
-	}
-	return reply
 }
 
 // greet waits until the child runs, and learns where its pages are.
 func (c *child) greet() {
 	c.tb.Helper()
 	var err error
-	if c.addr, err = strconv.ParseUint(c.line(), 10, 64); err != nil {
+	if c.addr, err = strconv.ParseUint(c.Line(), 10, 64); err != nil {
 		c.tb.Fatal(err)
 	}
 }
 
-func (c *child) line() string {
-	c.tb.Helper()
-	if !c.out.Scan() {
-		c.tb.Fatalf("child died: %v", c.out.Err())
-	}
-	return c.out.Text()
-}
-
 // bytes returns n bytes of the child's memory, by its own account.
 func (c *child) bytes(off, n int) []byte {
-	b, err := hex.DecodeString(c.tell("get %d %d", off, n))
+	b, err := hex.DecodeString(c.Tell("get %d %d", off, n))
 	if err != nil {
 		c.tb.Fatal(err)
 	}
@@ -97,7 +56,7 @@ func (c *child) bytes(off, n int) []byte {
 
 func (c *child) process() *Process {
 	c.tb.Helper()
-	p, err := NewProcess(c.cmd.Process.Pid)
+	p, err := NewProcess(c.Cmd.Process.Pid)
 	if err != nil {
 		c.tb.Fatal(err)
 	}
@@ -125,11 +84,7 @@ func beChild() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Println(Address(mem))
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		fmt.Println(obey(mem, in.Text()))
-	}
+	proctest.Obey(Address(mem), func(order string) string { return obey(mem, order) })
 }
 
 func obey(mem []byte, line string) string {

@@ -18,7 +18,7 @@ func blocked(t *testing.T) *child {
 		needs(t, "root, for userfaultfd in kernel mode")
 	}
 	c := startChild(t)
-	c.tell("block 0 %d", pageSize)
+	c.Tell("block 0 %d", pageSize)
 	return c
 }
 
@@ -70,7 +70,7 @@ func TestBlockingMemoryIsAbandoned(t *testing.T) {
 
 			// The frame has another use when the stuck call goes on.
 			copy(frame, "reused!!")
-			bad.tell("unblock 0 %d", pageSize)
+			bad.Tell("unblock 0 %d", pageSize)
 			awaitGoroutines(t, before+1) // the good process's helper
 			if string(frame) != "reused!!" {
 				t.Errorf("the abandoned call wrote %q into a frame", frame)
@@ -106,7 +106,7 @@ func TestSlowMemoryIsWaitedFor(t *testing.T) {
 	go func() {
 		defer close(released)
 		time.Sleep(100 * time.Millisecond)
-		c.tell("unblock 0 %d", pageSize)
+		c.Tell("unblock 0 %d", pageSize)
 	}()
 	var r recorder
 	add(t, b, &r, Scatter, mr, 0, []byte{1})

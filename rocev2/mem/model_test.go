@@ -69,13 +69,13 @@ func (s *modelSpace) change(r *rand.Rand) {
 	}
 	page, prot := r.IntN(modelPages), []int{0, unix.PROT_READ, unix.PROT_READ | unix.PROT_WRITE}[r.IntN(3)]
 	if s.prot[page] == 0 {
-		s.child.tell("map %d %d", page*pageSize, pageSize)
+		s.child.Tell("map %d %d", page*pageSize, pageSize)
 		clear(s.mem[page*pageSize:][:pageSize])
 	}
 	if prot == 0 {
-		s.child.tell("unmap %d %d", page*pageSize, pageSize)
+		s.child.Tell("unmap %d %d", page*pageSize, pageSize)
 	} else {
-		s.child.tell("protect %d %d %d", page*pageSize, pageSize, prot)
+		s.child.Tell("protect %d %d %d", page*pageSize, pageSize, prot)
 	}
 	s.prot[page] = prot
 }

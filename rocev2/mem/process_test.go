@@ -30,8 +30,8 @@ func eachMode(t *testing.T, f func(t *testing.T, b *Batch)) {
 
 func TestRegisterWhatIsntMapped(t *testing.T) {
 	c := startChild(t)
-	c.tell("unmap %d %d", 2*pageSize, pageSize)
-	c.tell("protect %d %d %d", 4*pageSize, pageSize, unix.PROT_READ)
+	c.Tell("unmap %d %d", 2*pageSize, pageSize)
+	c.Tell("protect %d %d %d", 4*pageSize, pageSize, unix.PROT_READ)
 	p := c.process()
 	for _, x := range []struct {
 		name     string
@@ -68,8 +68,7 @@ func TestProcessGone(t *testing.T) {
 			add(t, b, &r2, Scatter, mr, i, []byte{1})
 			add(t, b, &r3, Scatter, mr2, i, []byte{byte(i + 1)})
 		}
-		gone.cmd.Process.Kill()
-		gone.cmd.Wait()
+		gone.Kill()
 		b.Run()
 		for _, r := range []*recorder{&r1, &r2} {
 			if d := cmp.Diff([]Status{Fault, Discarded, Discarded}, r.statuses()); d != "" {
@@ -98,8 +97,8 @@ func TestProcessZombie(t *testing.T) {
 		var tab Table
 		p := c.process()
 		mr := register(t, &tab, new(PD), p, c.addr, 0, uint64(pageSize), allAccess)
-		c.cmd.Process.Kill()
-		awaitZombie(t, c.cmd.Process.Pid)
+		c.Cmd.Process.Kill()
+		awaitZombie(t, c.Cmd.Process.Pid)
 		var r recorder
 		add(t, b, &r, Scatter, mr, 0, []byte{1})
 		add(t, b, &r, Scatter, mr, 0, []byte{1})
@@ -117,7 +116,7 @@ func TestProcessExecutesAnotherProgram(t *testing.T) {
 		var tab Table
 		p := c.process()
 		mr := register(t, &tab, new(PD), p, c.addr, 0, uint64(pageSize), allAccess)
-		fmt.Fprintln(c.in, "exec")
+		fmt.Fprintln(c.In, "exec")
 		c.greet()
 		var r recorder
 		add(t, b, &r, Gather, mr, 0, []byte{1})
@@ -183,22 +182,21 @@ func TestDeregisteredAndAbandoned(t *testing.T) {
 
 func TestNewProcessFD(t *testing.T) {
 	c := startChild(t)
-	fd, err := unix.PidfdOpen(c.cmd.Process.Pid, 0)
+	fd, err := unix.PidfdOpen(c.Cmd.Process.Pid, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
 	p, err := NewProcessFD(fd)
-	if err != nil || p.PID() != c.cmd.Process.Pid {
+	if err != nil || p.PID() != c.Cmd.Process.Pid {
 		t.Fatalf("NewProcessFD = %v, %v", p, err)
 	}
 	p.Close()
-	c.cmd.Process.Kill()
-	c.cmd.Wait()
+	c.Kill()
 	if _, err := NewProcessFD(fd); err == nil {
 		t.Error("NewProcessFD of a dead process succeeds")
 	}
-	if _, err := NewProcess(c.cmd.Process.Pid); err == nil {
+	if _, err := NewProcess(c.Cmd.Process.Pid); err == nil {
 		t.Error("NewProcess of a dead process succeeds")
 	}
 	if _, err := NewProcessFD(0); err == nil {

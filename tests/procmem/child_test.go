@@ -1,25 +1,20 @@
 package procmem
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/hex"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/urxe/urxe/internal/proctest"
 	"github.com/urxe/urxe/rocev2/mem"
 )
 
-// The other process: the test program once more, which maps some pages and does
-// with them what it is told on its standard input.
+// The other process maps some pages and does with them what it is told.
 
 const (
 	roleEnv = "URXE_PROCMEM_TEST_ROLE"
@@ -45,10 +40,7 @@ func beChild() {
 		os.Exit(1)
 	}
 	copy(b, bytes.Repeat([]byte{filler}, len(b)))
-	fmt.Println(mem.Address(b))
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		fmt.Println(obey(b, in.Text()))
-	}
+	proctest.Obey(mem.Address(b), func(order string) string { return obey(b, order) })
 }
 
 // obey does what a line says: "unmap OFF LEN", "get OFF LEN", "put OFF HEX".
@@ -78,35 +70,23 @@ func obey(b []byte, line string) string {
 }
 
 type child struct {
+	*proctest.Child
 	t    *testing.T
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Scanner
 	addr uint64 // of the pages
 	proc *mem.Process
 }
 
 func startChild(t *testing.T) *child {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), roleEnv+"=child")
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err1 := cmd.StdinPipe()
-	out, err2 := cmd.StdoutPipe()
-	if err := cmd.Start(); err1 != nil || err2 != nil || err != nil {
-		t.Fatal(err1, err2, err)
-	}
-	c := &child{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out)}
-	c.out.Buffer(nil, 4*pages*page)
-	t.Cleanup(c.stop)
-	if _, err := fmt.Sscan(c.line(), &c.addr); err != nil {
+	c := &child{Child: proctest.Start(t, roleEnv+"=child"), t: t}
+	if _, err := fmt.Sscan(c.Line(), &c.addr); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if c.proc, err = mem.NewProcess(cmd.Process.Pid); err != nil {
+	if c.proc, err = mem.NewProcess(c.Cmd.Process.Pid); err != nil {
 		needs(t, fmt.Sprintf("the right to the memory of a child: %v", err))
 	}
+	t.Cleanup(func() { c.proc.Close() })
 	return c
 }
 
@@ -119,48 +99,16 @@ func needs(t *testing.T, what string) {
 	t.Skipf("lacks %s", what)
 }
 
-func (c *child) stop() {
-	c.in.Close()
-	c.kill()
-	if c.proc != nil {
-		c.proc.Close()
-	}
-}
-
-func (c *child) kill() {
-	c.cmd.Process.Kill()
-	c.cmd.Wait()
-}
-
-func (c *child) line() string {
-	c.t.Helper()
-	if !c.out.Scan() {
-		c.t.Fatalf("the child died: %v", c.out.Err())
-	}
-	return c.out.Text()
-}
-
-// tell makes the child do something and waits until it is done.
-func (c *child) tell(format string, args ...any) string {
-	c.t.Helper()
-	fmt.Fprintf(c.in, format+"\n", args...)
-	reply := c.line()
-	if strings.HasPrefix(reply, "error:") {
-		c.t.Fatalf("child: "+format+": %s", append(args, reply)...)
-	}
-	return reply
-}
-
 // unmap takes pages away.
-func (c *child) unmap(first, n int) { c.t.Helper(); c.tell("unmap %d %d", first*page, n*page) }
+func (c *child) unmap(first, n int) { c.t.Helper(); c.Tell("unmap %d %d", first*page, n*page) }
 
 // put fills the child's memory.
-func (c *child) put(off int, b []byte) { c.t.Helper(); c.tell("put %d %x", off, b) }
+func (c *child) put(off int, b []byte) { c.t.Helper(); c.Tell("put %d %x", off, b) }
 
 // wantBytes compares the child's memory, by its own account.
 func (c *child) wantBytes(what string, off int, want []byte) {
 	c.t.Helper()
-	got, err := hex.DecodeString(c.tell("get %d %d", off, len(want)))
+	got, err := hex.DecodeString(c.Tell("get %d %d", off, len(want)))
 	if err != nil {
 		c.t.Fatal(err)
 	}

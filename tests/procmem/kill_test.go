@@ -32,7 +32,7 @@ func TestKilledInMidBurst(t *testing.T) {
 	sender.here.post(qp.WRSend, 0, page, sender.there, 0)
 	n.acts()
 	l.step(l.here)
-	c.kill()
+	c.Kill()
 	l.settle()
 	perPage := page / mtu
 	l.wantNAK(k, wire.NakRemoteAccess, psn(4*perPage), 1)
@@ -59,7 +59,7 @@ func TestKilledRequester(t *testing.T) {
 	k.there.post(qp.WRWrite, 0, page, k.here, 0)
 	k.there.post(qp.WRRead, 0, page, k.here, page)
 	n.acts()
-	c.kill()
+	c.Kill()
 	l.settle()
 	k.there.wantStatuses("requests", k.there.sends.got, qp.LocProtErr, qp.WRFlushErr)
 	if a := k.here.Query(); a.RQPSN != backPSN {
@@ -87,20 +87,20 @@ func TestUnmappedAtAnyTime(t *testing.T) {
 		go func() {
 			defer close(done)
 			for range delay {
-				c.in.Write([]byte("get 0 1\n"))
+				c.In.Write([]byte("get 0 1\n"))
 			}
-			c.in.Write([]byte("unmap " + strconv.Itoa(gone*page) + " " + strconv.Itoa(page) + "\n"))
+			c.In.Write([]byte("unmap " + strconv.Itoa(gone*page) + " " + strconv.Itoa(page) + "\n"))
 		}()
 		l.settle()
 		<-done
 		for range delay + 1 {
-			c.line()
+			c.Line()
 		}
 		l.checkTorn(k, c, data, shift, gone)
 		if k.here.Query().State == qp.Err {
 			torn++
 		}
-		c.stop()
+		c.Kill()
 	}
 	t.Logf("%d of 30 messages were torn", torn)
 }
@@ -124,7 +124,7 @@ func (l *lab) checkTorn(k *conn, c *child, data []byte, shift, gone int) {
 		if p == gone {
 			continue
 		}
-		got, err := hex.DecodeString(c.tell("get %d %d", p*page, page))
+		got, err := hex.DecodeString(c.Tell("get %d %d", p*page, page))
 		if err != nil {
 			l.t.Fatal(err)
 		}
