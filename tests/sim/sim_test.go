@@ -1,22 +1,25 @@
 package sim
 
 import (
+	"cmp"
 	"flag"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/urxe/urxe/internal/seeded"
 )
 
 var (
 	seeds   = flag.Int("seeds", 200, "how many seeds to run")
-	first   = flag.Uint64("seed", 1, "the first seed")
 	verbose = flag.Bool("verbose", false, "print every packet and what the QPs do; for one seed")
 )
 
 // TestSeeds runs the simulation of each seed.
 func TestSeeds(t *testing.T) {
-	t.Logf("seeds %d to %d; a failing one runs alone with -seed=N -seeds=1", *first, *first+uint64(*seeds)-1)
+	first := cmp.Or(seeded.Given(), 1)
+	t.Logf("seeds %d to %d; a failing one runs alone with -seed=N -seeds=1", first, first+uint64(*seeds)-1)
 	total := NewCoverage()
 	var mu sync.Mutex
 	var next atomic.Int64
@@ -28,7 +31,7 @@ func TestSeeds(t *testing.T) {
 			c := NewCoverage()
 			c.Verbose = *verbose
 			for i := next.Add(1) - 1; i < int64(*seeds) && !t.Failed(); i = next.Add(1) - 1 {
-				res, err := Run(*first+uint64(i), c)
+				res, err := Run(first+uint64(i), c)
 				if err != nil {
 					t.Error(err)
 				}
@@ -36,7 +39,7 @@ func TestSeeds(t *testing.T) {
 				all.Posts, all.Packets = all.Posts+res.Posts, all.Packets+res.Packets
 				least = min(least, res.Posts)
 				if res.QPs < 4 {
-					t.Errorf("seed %d has %d QPs, want at least 4", *first+uint64(i), res.QPs)
+					t.Errorf("seed %d has %d QPs, want at least 4", first+uint64(i), res.QPs)
 				}
 				mu.Unlock()
 			}
