@@ -11,11 +11,11 @@ import (
 )
 
 // A datagram whose next hop isn't known waits here, and not in QP1: work requests complete in order, so that it would hold
-// the slots of all behind it. Whoever sends from forged addresses has answers wait that can never go. So the destinations
-// that answers wait for are few, and no others are asked for: each takes a place in the kernel's table of neighbours, too,
-// of which it has some hundreds. Who is known, as hosts are that have asked for this one, is answered at once.
+// the slots of all behind it. Whoever sends from forged addresses has answers wait that can never go. So the strangers, whom
+// nobody here wants a connection with, are few, and no others are asked for: each takes a place in the kernel's table of
+// neighbours, too, of which it has some hundreds. Whose next hop is known is answered at once.
 const (
-	maxStrangers  = 64                   // destinations that answers wait for
+	maxStrangers  = 64                   // destinations
 	maxAnswers    = 16                   // that wait for one of them
 	parkPatience  = time.Second          // how long a destination is waited for
 	parkLookAgain = 2 * time.Millisecond // how often its next hop is asked for
@@ -41,7 +41,7 @@ func (t destination) av() verbs.AV {
 type place struct {
 	to        destination
 	since     clock.Time
-	stranger  bool // only answers wait: nobody here has asked for it
+	stranger  bool // nothing waits that the program wants
 	datagrams []cm.Datagram
 }
 
@@ -52,17 +52,24 @@ type lot struct {
 	look      clock.Time // when next hops are to be asked for again
 }
 
-// isRequest reports whether a datagram begins something. As many of those may wait as the program begins.
-func isRequest(d *cm.Datagram) bool {
-	a := mad.MAD(d.MAD[:]).Attribute()
-	return a == mad.AttrREQ || a == mad.AttrSIDRREQ
+// wanted reports whether a datagram is of what the program here asks for or has accepted, and not refused: as many of
+// those wait as it does of that.
+func wanted(d *cm.Datagram) bool {
+	m := mad.MAD(d.MAD[:])
+	switch m.Attribute() {
+	case mad.AttrREQ, mad.AttrREP, mad.AttrRTU, mad.AttrDREQ, mad.AttrSIDRREQ:
+		return true
+	case mad.AttrSIDRREP:
+		return cm.SIDRStatus(mad.SIDRREP(m.Data()).Status()) == cm.SIDRValid
+	}
+	return false
 }
 
 // mayPark reports whether there is room for a datagram.
 func (l *lot) mayPark(to destination, d *cm.Datagram) bool {
 	p := l.of[to]
 	switch {
-	case isRequest(d), p != nil && !p.stranger:
+	case wanted(d), p != nil && !p.stranger:
 		return true
 	case p == nil:
 		return l.strangers < maxStrangers
@@ -76,7 +83,7 @@ func (l *lot) park(to destination, d *cm.Datagram, now clock.Time) {
 	if p == nil {
 		p = l.add(to, now)
 	}
-	if isRequest(d) && p.stranger {
+	if wanted(d) && p.stranger {
 		p.stranger = false
 		l.strangers--
 	}

@@ -8,12 +8,16 @@ import (
 	"github.com/urxe/urxe/rocev2/cm"
 )
 
-// Answers have so many places, and wait for so many destinations; requests always have a place.
+// Strangers are so many, with so many answers each; what the program wants always has a place.
 func TestParkingBounds(t *testing.T) {
 	var l lot
 	park := func(i int, a mad.AttributeID) bool {
 		var d cm.Datagram
-		mad.MAD(d.MAD[:]).Init(mad.ClassCM, mad.MethodSend, a, 0)
+		m := mad.MAD(d.MAD[:])
+		m.Init(mad.ClassCM, mad.MethodSend, a, 0)
+		if a == mad.AttrSIDRREP {
+			mad.SIDRREP(m.Data()).SetStatus(uint8(cm.SIDRRejected))
+		}
 		to := destination{remote: ib.GID{14: byte(i >> 8), 15: byte(i)}}
 		may := l.mayPark(to, &d)
 		if may {
@@ -30,15 +34,20 @@ func TestParkingBounds(t *testing.T) {
 		t.Errorf("no room beside a request; %d strangers", l.strangers)
 	}
 	for i := range maxStrangers + 1 {
-		if park(1+i, mad.AttrREP) != (i < maxStrangers) {
+		if park(1+i, []mad.AttributeID{mad.AttrREJ, mad.AttrMRA, mad.AttrDREP, mad.AttrSIDRREP}[i%4]) != (i < maxStrangers) {
 			t.Errorf("stranger %d", i)
 		}
 	}
-	if !park(1000, mad.AttrSIDRREQ) || len(l.of) != 2+maxStrangers || l.strangers != maxStrangers {
+	for i, a := range []mad.AttributeID{mad.AttrREP, mad.AttrRTU, mad.AttrDREQ, mad.AttrSIDRREQ} {
+		if !park(1000+i, a) {
+			t.Errorf("no room for attribute 0x%x", uint16(a))
+		}
+	}
+	if len(l.of) != 5+maxStrangers || l.strangers != maxStrangers {
 		t.Errorf("%d places, %d strangers", len(l.of), l.strangers)
 	}
 	l.sweep(func(p *place) bool { return p.stranger })
-	if len(l.of) != 2 || l.strangers != 0 || !park(1, mad.AttrREP) {
+	if len(l.of) != 5 || l.strangers != 0 || !park(1, mad.AttrREJ) {
 		t.Errorf("left: %d places, %d strangers", len(l.of), l.strangers)
 	}
 }
