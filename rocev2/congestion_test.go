@@ -243,3 +243,16 @@ func TestWithoutCongestionControl(t *testing.T) {
 		t.Error("limited")
 	}
 }
+
+// A connection of a limited member takes the CNPs of its peer whether they have the P_Key
+// of that, a full member, or that of its own packets; none of another limited key.
+func TestCNPsToALimitedMember(t *testing.T) {
+	r := newCrowd(t, Config{PKeys: ib.PKeyTable{0x7fff, 0x8001}})
+	for _, k := range []ib.PKey{0xffff, 0x7fff, 0x0001, 0x8001} {
+		r.send(wire.Header{Opcode: wire.CongestionNotify, PKey: k, BECN: true, DestQP: r.e.Number()}, 0, nil)
+		r.step()
+	}
+	if d := r.port.Drops(); r.port.Counters().CNPHandled != 2 || d[wire.DropPKey] != 2 {
+		t.Errorf("%d CNPs taken, drops %v, want 2 each", r.port.Counters().CNPHandled, d)
+	}
+}

@@ -25,7 +25,7 @@ func (q *QP) admits(p *wire.Packet) wire.Verdict {
 		return wire.DropCNP
 	case p.Opcode.Transport() != q.transport && p.Opcode != wire.CongestionNotify:
 		return wire.DropTransport
-	case !q.inPartition(p.PKey): // C9-41
+	case !q.inPartition(p.PKey) && !q.echoes(p): // C9-41
 		return wire.DropPKey
 	}
 	return q.expects(p)
@@ -39,6 +39,13 @@ func (q *QP) inPartition(k ib.PKey) bool {
 		return ok
 	}
 	return k.Matches(q.pkey)
+}
+
+// echoes reports whether p is a CNP with the P_Key of q's own packets: who follows
+// Annex A17.9.3 to the letter gives back that of the packet with the mark, and so to a
+// limited member the key of one.
+func (q *QP) echoes(p *wire.Packet) bool {
+	return p.Opcode == wire.CongestionNotify && p.PKey == q.pkey
 }
 
 // expects checks the addresses of p: a connection has two (IBA 9.6.1.2.3, Annex
