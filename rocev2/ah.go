@@ -58,7 +58,8 @@ func (p *Port) NextHopKnown(av qp.AV, ask bool) (bool, error) {
 	}
 	k := p.pairOf(&av)
 	if !ask {
-		return p.isLocal(k) || p.net.Known(k.sgid, k.vlan, k.dgid), nil
+		_, local := p.loops(k)
+		return local || p.net.Known(k.sgid, k.vlan, k.dgid), nil
 	}
 	h := p.resolve(k)
 	if h.err != nil {
@@ -108,7 +109,8 @@ func (a *AH) use(h hop) {
 	}
 	flow := flowOf(&a.av, a.pair, &h)
 	flow.SrcPort = a.srcPort
-	path := &qp.Path{Loop: a.port.isLocal(a.pair)}
+	_, local := a.port.loops(a.pair)
+	path := &qp.Path{Loop: local}
 	path.Set(&flow)
 	a.SetPath(path)
 }

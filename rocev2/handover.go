@@ -143,7 +143,7 @@ func (w *Worker) takeLoans(now clock.Time) (worked bool) {
 func (w *Worker) takeLoan(l *loan, now clock.Time) {
 	l.pkt.Frame = &l.frame.Frame
 	if l.pkt.DestQP == ib.QPNMulticast {
-		l.frame.Verdict = w.copies(&l.pkt, w.port.groups.find(l.pkt.DstGID()).on(w), l.side, now)
+		l.frame.Verdict = w.copies(&l.pkt, w.port.groups.find(keyOf(&l.pkt)).on(w), l.side, now)
 		return
 	}
 	v := wire.DropNoQP                                        // it was destroyed meanwhile

@@ -40,22 +40,35 @@ type groups struct {
 	attached int          // QPs, each as often as it is attached
 }
 
+// groupKey names a group: each VLAN has groups of its own.
+type groupKey struct {
+	gid  ib.GID
+	vlan uint16 // id; 0: none
+}
+
+func (k groupKey) String() string {
+	if k.vlan == 0 {
+		return k.gid.Addr().String()
+	}
+	return fmt.Sprintf("%v in VLAN %d", k.gid.Addr(), k.vlan)
+}
+
 // group is a multicast group and who is attached to it. It never changes:
 // another takes its place. A nil group has no members.
 type group struct {
-	gid     ib.GID
+	key     groupKey
 	members [][]*QP // by the worker where they live
 	n       int
 }
 
-// find returns the group of a GID, or nil when no QP is attached to it.
-func (t *groups) find(gid ib.GID) *group {
+// find returns the group of a key, or nil when no QP is attached to it.
+func (t *groups) find(k groupKey) *group {
 	if t.count.Load() == 0 {
 		return nil
 	}
-	if list := t.byHash.Get(t.hash(gid)); list != nil {
+	if list := t.byHash.Get(t.hash(k)); list != nil {
 		for _, g := range *list {
-			if g.gid == gid {
+			if g.key == k {
 				return g
 			}
 		}
@@ -63,14 +76,14 @@ func (t *groups) find(gid ib.GID) *group {
 	return nil
 }
 
-func (t *groups) hash(gid ib.GID) uint32 { return uint32(maphash.Comparable(t.seed, gid)) }
+func (t *groups) hash(k groupKey) uint32 { return uint32(maphash.Comparable(t.seed, k)) }
 
-// set makes g the group of a GID; nil removes it. Under mu.
-func (t *groups) set(gid ib.GID, g *group) {
-	h := t.hash(gid)
+// set makes g the group of a key; nil removes it. Under mu.
+func (t *groups) set(k groupKey, g *group) {
+	h := t.hash(k)
 	var list []*group // of one hash, nearly always one
 	if old := t.byHash.Get(h); old != nil {
-		list = slices.DeleteFunc(slices.Clone(*old), func(x *group) bool { return x.gid == gid })
+		list = slices.DeleteFunc(slices.Clone(*old), func(x *group) bool { return x.key == k })
 	}
 	if g != nil {
 		list = append(list, g)
@@ -106,23 +119,25 @@ func (g *group) without(q *QP) *group {
 
 // change returns g with other members on q's worker.
 func (g *group) change(q *QP, there []*QP, more int) *group {
-	c := &group{gid: g.gid, members: slices.Clone(g.members), n: g.n + more}
+	c := &group{key: g.key, members: slices.Clone(g.members), n: g.n + more}
 	c.members[q.worker.index] = there
 	return c
 }
 
 // AttachMcast attaches the QP, which must be of type UD, to a multicast group: it
 // gets a copy of each datagram to the group whose P_Key and Q_Key are its own
-// (IBA 10.5). With the first QP the Port joins the group on its network. Once
+// (IBA 10.5). The group is that of a VLAN, or with 0 of untagged frames. With the
+// first QP the Port joins it on its network. Once
 // attached, the QP is attached; a second call changes nothing. It wraps
 // ErrMcastLimit beyond the limits.
-func (q *QP) AttachMcast(gid ib.GID) error {
+func (q *QP) AttachMcast(gid ib.GID, vlan uint16) error {
+	k := groupKey{gid, vlan}
 	err := checkMcast(q, gid)
 	if err == nil {
-		err = q.worker.port.attach(q, gid)
+		err = q.worker.port.attach(q, k)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: QP %v: attach to group %v: %w", q.worker.port.Name(), q.number, gid, err)
+		return fmt.Errorf("%s: QP %v: attach to group %v: %w", q.worker.port.Name(), q.number, k, err)
 	}
 	return nil
 }
@@ -130,9 +145,10 @@ func (q *QP) AttachMcast(gid ib.GID) error {
 // DetachMcast ends what AttachMcast began. No datagram to the group comes to the
 // QP afterwards. With the last QP the Port leaves the group. It wraps
 // ErrNotAttached.
-func (q *QP) DetachMcast(gid ib.GID) error {
-	if err := q.worker.port.detach(q, gid); err != nil {
-		return fmt.Errorf("%s: QP %v: detach from group %v: %w", q.worker.port.Name(), q.number, gid, err)
+func (q *QP) DetachMcast(gid ib.GID, vlan uint16) error {
+	k := groupKey{gid, vlan}
+	if err := q.worker.port.detach(q, k); err != nil {
+		return fmt.Errorf("%s: QP %v: detach from group %v: %w", q.worker.port.Name(), q.number, k, err)
 	}
 	return nil
 }
@@ -147,11 +163,14 @@ func checkMcast(q *QP, gid ib.GID) error {
 	return nil
 }
 
-func (p *Port) attach(q *QP, gid ib.GID) error {
+func (p *Port) attach(q *QP, k groupKey) error {
+	if k.vlan != 0 && !slices.Contains(p.net.VLANs(), k.vlan) {
+		return fmt.Errorf("no GID of the port is in VLAN %d", k.vlan)
+	}
 	t := &p.groups
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g := t.find(gid)
+	g := t.find(k)
 	if g.has(q) {
 		return nil
 	}
@@ -159,18 +178,18 @@ func (p *Port) attach(q *QP, gid ib.GID) error {
 		return err
 	}
 	if g == nil {
-		if err := p.net.Join(gid); err != nil {
+		if err := p.net.Join(k.gid, k.vlan); err != nil {
 			return fmt.Errorf("join: %w", err)
 		}
-		g = &group{gid: gid, members: make([][]*QP, len(p.workers))}
+		g = &group{key: k, members: make([][]*QP, len(p.workers))}
 		t.count.Add(1)
 	}
-	t.set(gid, g.with(q))
+	t.set(k, g.with(q))
 	t.attached++
 	if q.groups == nil {
-		q.groups = make(map[ib.GID]struct{})
+		q.groups = make(map[groupKey]struct{})
 	}
-	q.groups[gid] = struct{}{}
+	q.groups[k] = struct{}{}
 	return nil
 }
 
@@ -191,8 +210,8 @@ func (t *groups) admit(q *QP, g *group) error {
 	return nil
 }
 
-func (p *Port) detach(q *QP, gid ib.GID) error {
-	err := p.groups.remove(p.net, q, gid)
+func (p *Port) detach(q *QP, k groupKey) error {
+	err := p.groups.remove(p.net, q, k)
 	// A Step that found the QP in the group is over then.
 	q.worker.token.Lock()
 	//lint:ignore SA2001 a Step runs under the token from its beginning to its end
@@ -201,22 +220,22 @@ func (p *Port) detach(q *QP, gid ib.GID) error {
 }
 
 // remove takes q out of a group, and leaves the group on n if it was the last.
-func (t *groups) remove(n Net, q *QP, gid ib.GID) error {
+func (t *groups) remove(n Net, q *QP, k groupKey) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g := t.find(gid)
+	g := t.find(k)
 	if !g.has(q) {
 		return ErrNotAttached
 	}
 	t.attached--
-	delete(q.groups, gid)
+	delete(q.groups, k)
 	left := g.without(q)
-	t.set(gid, left)
+	t.set(k, left)
 	if left != nil {
 		return nil
 	}
 	t.count.Add(-1)
-	if err := n.Leave(gid); err != nil {
+	if err := n.Leave(k.gid, k.vlan); err != nil {
 		return fmt.Errorf("it is detached, but the port could not leave: %w", err)
 	}
 	return nil
@@ -228,8 +247,8 @@ func (q *QP) detachAll() {
 	t.mu.Lock()
 	list := slices.Collect(maps.Keys(q.groups))
 	t.mu.Unlock()
-	for _, gid := range list {
-		_ = t.remove(q.worker.port.net, q, gid) // who destroys a QP can do nothing about the network
+	for _, k := range list {
+		_ = t.remove(q.worker.port.net, q, k) // who destroys a QP can do nothing about the network
 	}
 }
 
@@ -238,19 +257,22 @@ func (t *groups) counts() map[string]int {
 	m := make(map[string]int)
 	t.byHash.Range(func(_ uint32, list *[]*group) bool {
 		for _, g := range *list {
-			m[g.gid.Addr().String()] = g.n
+			m[g.key.String()] = g.n
 		}
 		return true
 	})
 	return m
 }
 
+// keyOf names the group that a packet is for.
+func keyOf(p *wire.Packet) groupKey { return groupKey{p.DstGID(), p.VLANID()} }
+
 // multicast gives the members of a group the current packet, which is for QP
 // 0xffffff: who lives here gets a copy at once, and each other worker where some
 // live a loan. It reports false when the frame was lent.
 func (w *Worker) multicast(f *RxFrame, from uint8, now clock.Time) (kept bool) {
 	gid := w.pkt.DstGID()
-	g := w.port.groups.find(gid)
+	g := w.port.groups.find(keyOf(&w.pkt))
 	w.traffic.MulticastRcvd++
 	if g == nil && !gid.IsMulticast() { // IBA 9.6.1
 		w.traffic.MulticastCopies++
@@ -356,7 +378,7 @@ func (w *Worker) cancelCopy() {
 // was reserved may miss it.
 func (w *Worker) addCopy(slot *planned) {
 	w.traffic.MulticastSent++
-	g := w.port.groups.find(slot.pkt.Path.DstGID())
+	g := w.port.groups.find(groupKey{slot.pkt.Path.DstGID(), slot.pkt.Path.VLAN()})
 	if g == nil || w.copy.room == 0 || g.n == 1 && slot.q.blockSelf && g.has(slot.q) {
 		return
 	}

@@ -21,7 +21,7 @@ type memberNet struct {
 	fail   error
 }
 
-func (n *memberNet) Join(g ib.GID) error {
+func (n *memberNet) Join(g ib.GID, _ uint16) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.calls++
@@ -31,7 +31,7 @@ func (n *memberNet) Join(g ib.GID) error {
 	return n.fail
 }
 
-func (n *memberNet) Leave(g ib.GID) error {
+func (n *memberNet) Leave(g ib.GID, _ uint16) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.calls++
@@ -72,13 +72,13 @@ func TestAttach(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	none(x.AttachMcast(theGroup), x.AttachMcast(theGroup), y.AttachMcast(theGroup), y.AttachMcast(other))
+	none(x.AttachMcast(theGroup, 0), x.AttachMcast(theGroup, 0), y.AttachMcast(theGroup, 0), y.AttachMcast(other, 0))
 	net.want(t, 2, theGroup, other)
 	if s := p.Stats().Groups; s["239.1.2.3"] != 2 || s["ff0e::1:2"] != 1 || len(s) != 2 {
 		t.Errorf("groups %v", s)
 	}
-	none(x.DetachMcast(theGroup))
-	if err := x.DetachMcast(theGroup); !errors.Is(err, ErrNotAttached) {
+	none(x.DetachMcast(theGroup, 0))
+	if err := x.DetachMcast(theGroup, 0); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("detached twice: %v", err)
 	}
 	net.want(t, 2, theGroup, other)
@@ -88,13 +88,13 @@ func TestAttach(t *testing.T) {
 		t.Errorf("%d groups are left, %d attachments", n, p.groups.attached)
 	}
 	net.fail = errors.New("no such luck")
-	if err := x.AttachMcast(theGroup); !errors.Is(err, net.fail) {
+	if err := x.AttachMcast(theGroup, 0); !errors.Is(err, net.fail) {
 		t.Errorf("without the join: %v", err)
 	}
 	net.fail = nil
-	none(x.AttachMcast(theGroup))
+	none(x.AttachMcast(theGroup, 0))
 	net.fail = errors.New("no such luck")
-	if err := x.DetachMcast(theGroup); !errors.Is(err, net.fail) || len(p.Stats().Groups) != 0 {
+	if err := x.DetachMcast(theGroup, 0); !errors.Is(err, net.fail) || len(p.Stats().Groups) != 0 {
 		t.Errorf("without leaving: %v, groups %v", err, p.Stats().Groups)
 	}
 }
@@ -112,14 +112,14 @@ func TestAttachErrors(t *testing.T) {
 		{rc, theGroup, "only QPs of type UD"}, {ud, gid("10.0.0.9"), "not a multicast GID"}, {ud, gid("fe80::1"), "not a multicast GID"},
 		{ud, ib.GID{}, "not a multicast GID"}, {gone, theGroup, "destroyed"},
 	} {
-		if err := c.q.AttachMcast(c.g); err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "a: QP") {
+		if err := c.q.AttachMcast(c.g, 0); err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "a: QP") {
 			t.Errorf("%v: %v, want %q", c.g, err, c.says)
 		}
 	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := ud.AttachMcast(theGroup); err == nil || !strings.Contains(err.Error(), "closed") {
+	if err := ud.AttachMcast(theGroup, 0); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("on a closed port: %v", err)
 	}
 	net.want(t, 0)
@@ -138,13 +138,13 @@ func TestAttachLimits(t *testing.T) {
 	}
 	attach := func(k, g int) {
 		t.Helper()
-		if err := all[k].AttachMcast(groupOf(g)); err != nil {
+		if err := all[k].AttachMcast(groupOf(g), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 	full := func(k, g int, says string) {
 		t.Helper()
-		if err := all[k].AttachMcast(groupOf(g)); !errors.Is(err, ErrMcastLimit) || !strings.Contains(err.Error(), says) {
+		if err := all[k].AttachMcast(groupOf(g), 0); !errors.Is(err, ErrMcastLimit) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
@@ -166,12 +166,12 @@ func TestAttachLimits(t *testing.T) {
 		attach(0, g)
 	}
 	full(0, MaxMcastGrp, "groups, the most")
-	if err := all[0].DetachMcast(groupOf(7)); err != nil {
+	if err := all[0].DetachMcast(groupOf(7), 0); err != nil {
 		t.Fatal(err)
 	}
 	attach(0, MaxMcastGrp)
 	for g := range MaxMcastGrp + 1 {
-		if found := p.groups.find(groupOf(g)); (found == nil) != (g == 7) {
+		if found := p.groups.find(groupKey{gid: groupOf(g)}); (found == nil) != (g == 7) {
 			t.Errorf("group %d: %v", g, found)
 		}
 	}
@@ -206,11 +206,11 @@ func TestAttachInAFlood(t *testing.T) {
 		for i := range uint64(1000) {
 			e.recv(i, 0, 100)
 		}
-		if err := e.AttachMcast(theGroup); err != nil {
+		if err := e.AttachMcast(theGroup, 0); err != nil {
 			t.Fatal(err)
 		}
 		await(t, &e.cq, 1)
-		if err := e.DetachMcast(theGroup); err != nil {
+		if err := e.DetachMcast(theGroup, 0); err != nil {
 			t.Fatal(err)
 		}
 		e.cq.take()
@@ -218,7 +218,7 @@ func TestAttachInAFlood(t *testing.T) {
 		if cs := e.cq.take(); len(cs) > 0 {
 			t.Fatalf("%d datagrams came after it was detached", len(cs))
 		}
-		if err := e.AttachMcast(theGroup); err != nil {
+		if err := e.AttachMcast(theGroup, 0); err != nil {
 			t.Fatal(err)
 		}
 		e.Destroy()

@@ -104,7 +104,7 @@ func TestMulticastLoansEnd(t *testing.T) {
 		if lender.lent != 1 {
 			t.Fatalf("%d frames are lent", lender.lent)
 		}
-		for _, q := range b.groups.find(theGroup).on(b.Workers()[1-lender.index]) {
+		for _, q := range b.groups.find(groupKey{gid: theGroup}).on(b.Workers()[1-lender.index]) {
 			var err error
 			switch end {
 			case "close":
@@ -112,7 +112,7 @@ func TestMulticastLoansEnd(t *testing.T) {
 			case "destroy":
 				q.Destroy()
 			case "detach":
-				err = q.DetachMcast(theGroup)
+				err = q.DetachMcast(theGroup, 0)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -151,7 +151,7 @@ func TestLoopWaitsForLoans(t *testing.T) {
 			h, number := ahTo(t, p, p.GIDs()[0]), y.Number()
 			if to == "a member" {
 				h, number = ahTo(t, p, theGroup), ib.QPNMulticast
-				if err := y.AttachMcast(theGroup); err != nil {
+				if err := y.AttachMcast(theGroup, 0); err != nil {
 					t.Fatal(err)
 				}
 			}

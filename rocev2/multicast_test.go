@@ -20,7 +20,7 @@ func attached(t testing.TB, p *Port, n int) (list []*endpoint) {
 	t.Helper()
 	for range n {
 		e := newDatagrams(t, p, 0)
-		if err := e.AttachMcast(theGroup); err != nil {
+		if err := e.AttachMcast(theGroup, 0); err != nil {
 			t.Fatal(err)
 		}
 		list = append(list, e)

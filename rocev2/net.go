@@ -30,10 +30,11 @@ type Net interface {
 	// Notify sets the function that is called, on any goroutine, when
 	// addresses, routes, neighbours or the link changed. It must not block.
 	Notify(func())
-	// Join has packets to a multicast group come here, as switches are told by
-	// IGMP or MLD, until Leave. Each is called once for a group at a time.
-	Join(group ib.GID) error
-	Leave(group ib.GID) error
+	// Join has packets to a multicast group, in a VLAN or with 0 in none, come here,
+	// as switches are told by IGMP or MLD, until Leave. Each is called once for a
+	// group of a VLAN at a time.
+	Join(group ib.GID, vlan uint16) error
+	Leave(group ib.GID, vlan uint16) error
 	MTU() int // of the interface, in bytes
 	Up() bool
 	Close() error
@@ -85,10 +86,10 @@ func macOf(g ib.GID) (mac [6]byte) {
 func (n *FixedNet) Notify(func()) {}
 
 // Join does nothing: what is sent to a group comes.
-func (n *FixedNet) Join(ib.GID) error { return nil }
+func (n *FixedNet) Join(ib.GID, uint16) error { return nil }
 
 // Leave does nothing.
-func (n *FixedNet) Leave(ib.GID) error { return nil }
+func (n *FixedNet) Leave(ib.GID, uint16) error { return nil }
 
 // MTU returns the MTU of the link in bytes.
 func (n *FixedNet) MTU() int {

@@ -95,7 +95,7 @@ type netdev struct {
 
 	mu     sync.Mutex
 	taken  []ib.GID                            // addresses whose packets come to us
-	groups []ib.GID                            // and groups
+	groups []ib.GID                            // and groups, each as often as it is joined, in VLANs
 	set    atomic.Pointer[map[ib.GID]struct{}] // both, for Takes
 }
 
@@ -163,21 +163,21 @@ func (d *netdev) Known(sgid ib.GID, vlan uint16, dgid ib.GID) bool {
 	return dgid.IsMulticast() || d.NextHopKnown(sgid.Addr(), vlan, dgid.Addr())
 }
 
-// Join has the kernel join a multicast group on the interface, so that it speaks
-// IGMP or MLD and lets the frames in, and has it give us the packets.
-func (d *netdev) Join(group ib.GID) error {
+// Join has the kernel join a multicast group on the interface or a VLAN above it, so
+// that it speaks IGMP or MLD and lets the frames in, and has it give us the packets.
+func (d *netdev) Join(group ib.GID, vlan uint16) error {
 	if err := d.takeGroup(group); err != nil {
 		return errors.Join(err, d.leaveGroup(group))
 	}
-	if err := d.Interface.Join(group.Addr()); err != nil {
+	if err := d.Interface.Join(group.Addr(), vlan); err != nil {
 		return errors.Join(err, d.leaveGroup(group))
 	}
 	return nil
 }
 
 // Leave undoes Join.
-func (d *netdev) Leave(group ib.GID) error {
-	return errors.Join(d.Interface.Leave(group.Addr()), d.leaveGroup(group))
+func (d *netdev) Leave(group ib.GID, vlan uint16) error {
+	return errors.Join(d.Interface.Leave(group.Addr(), vlan), d.leaveGroup(group))
 }
 
 func (d *netdev) takeGroup(group ib.GID) error {
@@ -192,7 +192,12 @@ func (d *netdev) leaveGroup(group ib.GID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	defer d.publish()
-	d.groups = slices.DeleteFunc(d.groups, func(g ib.GID) bool { return g == group })
+	if i := slices.Index(d.groups, group); i >= 0 {
+		d.groups = slices.Delete(d.groups, i, i+1)
+	}
+	if slices.Contains(d.groups, group) {
+		return nil
+	}
 	return d.carrier.RemoveAddr(group)
 }
 

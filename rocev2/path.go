@@ -2,6 +2,7 @@ package rocev2
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/qp"
@@ -17,8 +18,9 @@ type pair struct {
 // hop is what is known of the way between a pair.
 type hop struct {
 	flow  wire.Flow
-	known bool  // the next hop is
-	err   error // why there is no way
+	vlan  uint16 // that packets are in: the pair's, but for an address of the Port that is in another one
+	known bool   // the next hop is
+	err   error  // why there is no way
 }
 
 // path is how a QP's packets reach its peer.
@@ -96,9 +98,10 @@ func (p *Port) pairOf(av *qp.AV) pair {
 // be called under a worker's token. Between the Port's own addresses there is
 // no next hop to be known.
 func (p *Port) resolve(k pair) (h hop) {
-	if p.isLocal(k) {
-		return hop{known: true}
+	if vlan, local := p.loops(k); local {
+		return hop{vlan: vlan, known: true}
 	}
+	h.vlan = k.vlan
 	h.flow, h.known, h.err = p.net.Resolve(k.sgid, k.vlan, k.dgid)
 	h.known = h.known && h.err == nil
 	return h
@@ -131,7 +134,7 @@ func flowOf(av *qp.AV, k pair, h *hop) wire.Flow {
 	flow := h.flow
 	flow.Src, flow.Dst = k.sgid, k.dgid
 	flow.TClass, flow.FlowLabel, flow.HopLimit = av.TClass&^ecnMask, av.FlowLabel, av.HopLimit
-	flow.VLAN = tagOf(k.vlan, av.SL)
+	flow.VLAN = tagOf(h.vlan, av.SL)
 	return flow
 }
 
@@ -147,8 +150,9 @@ func tagOf(vlan uint16, sl uint8) uint16 {
 // takeSide sends q's packets to the loop if its peer is on this Port.
 func (q *QP) takeSide() {
 	side := sideWire
-	if q.worker.port.isLocal(q.path.pair) {
+	if _, local := q.worker.port.loops(q.path.pair); local {
 		side = sideLoop
+		q.template.AnsweredInAnyVLAN() // by the loop come packets in that of the address that they are to
 	}
 	if side != q.side {
 		q.worker.deactivate(q)
@@ -178,7 +182,7 @@ func (h *hop) differs(old *hop) bool {
 	if h.err != nil { // the address is gone, or there is no route
 		return old.known
 	}
-	return h.known && (!old.known || h.flow.SrcMAC != old.flow.SrcMAC || h.flow.DstMAC != old.flow.DstMAC)
+	return h.known && (!old.known || h.flow.SrcMAC != old.flow.SrcMAC || h.flow.DstMAC != old.flow.DstMAC || h.vlan != old.vlan)
 }
 
 // owns reports whether g is one of the Port's addresses, and whether it is one
@@ -200,11 +204,21 @@ func (p *Port) owns(g ib.GID, vlan uint16) (owned, there bool) {
 	return owned, false
 }
 
-// isLocal reports whether both ends of k are the Port's own.
-func (p *Port) isLocal(k pair) bool {
+// loops reports whether both ends of k are the Port's own, so that packets go by the
+// loop, and what VLAN they are in then: that of the other end, which may be another
+// one, as a host's own addresses are within its reach whatever they are of.
+func (p *Port) loops(k pair) (vlan uint16, local bool) {
 	_, here := p.owns(k.sgid, k.vlan)
-	_, there := p.owns(k.dgid, k.vlan)
-	return here && there
+	owned, there := p.owns(k.dgid, k.vlan)
+	if !here || !owned || there {
+		return k.vlan, here && there
+	}
+	gids := p.net.GIDs()
+	i := slices.Index(gids, k.dgid)
+	if i < 0 { // it has just gone
+		return k.vlan, false
+	}
+	return vlanOf(p.net.VLANs(), i), true
 }
 
 // vlanOf returns the VLAN id at an index of Net.VLANs.

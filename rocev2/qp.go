@@ -88,7 +88,7 @@ type QP struct {
 	path           path
 
 	onEvent func(qp.Event)
-	groups  map[ib.GID]struct{} // that it is attached to; under the Port's groups.mu
+	groups  map[groupKey]struct{} // that it is attached to; under the Port's groups.mu
 }
 
 // errDestroyed is what calls on a destroyed QP return.

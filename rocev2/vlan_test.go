@@ -1,6 +1,9 @@
 package rocev2
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/urxe/urxe/ib"
@@ -156,29 +159,117 @@ func TestDatagramsInVLANs(t *testing.T) {
 	}
 }
 
-// Two GIDs of a port reach each other within the host only if they are of one VLAN.
-func TestLoopWithinAVLAN(t *testing.T) {
+// The GIDs of a port reach each other within the host, whatever VLANs they are of, as a
+// host's addresses do: datagrams come in the VLAN of the GID that they are to.
+func TestLoopOfVLANs(t *testing.T) {
 	p := newVLANPeer(t)
 	e := newDatagrams(t, p.port, 0)
-	for index, dst := range []string{"10.0.0.2", "10.0.0.2", "10.0.0.3"} {
-		a, err := p.port.CreateAH(qp.AV{DGID: gid(dst), SGIDIndex: uint8(index)})
+	for _, c := range []struct {
+		index uint8
+		dst   string
+		vlan  uint16
+	}{{0, "10.0.0.2", 0}, {1, "10.0.0.2", 5}, {2, "10.0.0.3", 6}, {0, "10.0.0.3", 6}, {1, "10.0.0.3", 6}, {2, "10.0.0.2", 0}} {
+		a, err := p.port.CreateAH(qp.AV{DGID: gid(c.dst), SGIDIndex: c.index})
 		if err != nil {
 			t.Fatal(err)
 		}
 		e.recv(1, 0, 100)
 		e.sendTo(2, a, e.Number(), 8)
 		settle(t, 1, nil, p.port)
-		if cs := e.cq.take(); len(cs) != 2 || len(p.sent()) != 0 {
-			t.Errorf("GID %d to itself: %+v", index, cs)
+		cs := e.cq.take()
+		i := slices.IndexFunc(cs, func(c qp.Completion) bool { return c.ID == 1 })
+		if len(cs) != 2 || len(p.sent()) != 0 || i < 0 || cs[i].VLAN != c.vlan {
+			t.Errorf("GID %d to %s: %+v, want one in VLAN %d", c.index, c.dst, cs, c.vlan)
 		}
 	}
-	other, err := p.port.CreateAH(qp.AV{DGID: gid("10.0.0.3"), SGIDIndex: 0})
-	if err != nil {
-		t.Fatal(err)
+}
+
+// A connection between GIDs of two VLANs of a port goes by the loop, and takes from the
+// wire only what comes in its own VLAN.
+func TestConnectionBetweenVLANs(t *testing.T) {
+	p := newVLANPeer(t)
+	a, b := newEndpoint(t, p.port, 1000, 32), newEndpoint(t, p.port, 1000, 32)
+	for _, c := range []struct {
+		e, peer *endpoint
+		index   uint8
+		dst     string
+	}{{a, b, 1, "10.0.0.3"}, {b, a, 2, "10.0.0.2"}} {
+		if err := c.e.connectFrom(c.index, c.peer.Number(), gid(c.dst), ib.MTU1024); err != nil {
+			t.Fatal(err)
+		}
 	}
-	e.sendTo(2, other, e.Number(), 8)
+	for _, e := range []*endpoint{a, b} {
+		e.recv(1, 0, 100)
+	}
+	a.send(2, 200, 100)
+	b.send(2, 200, 100)
 	settle(t, 1, nil, p.port)
-	if sent := p.sent(); len(sent) != 1 || sent[0] != 0 {
-		t.Errorf("to a GID of another VLAN: frames with tags %#x, want an untagged one on the wire", sent)
+	for _, e := range []*endpoint{a, b} {
+		cs := e.cq.take()
+		if len(cs) != 2 || slices.ContainsFunc(cs, func(c qp.Completion) bool { return c.Status != qp.Success }) {
+			t.Errorf("completions %+v", cs)
+		}
+	}
+	if n := len(p.sent()); n != 0 {
+		t.Errorf("%d frames on the wire", n)
+	}
+}
+
+// A group is of a VLAN: its members get what has the tag, from the wire and from this
+// port, and a port isn't in groups of VLANs that it has no GID of.
+func TestMulticastInVLANs(t *testing.T) {
+	conform.Row(t, "bug/45", "bug/57")
+	p := newVLANPeer(t)
+	members := map[uint16]*endpoint{}
+	for _, vlan := range []uint16{0, 5} {
+		members[vlan] = newDatagrams(t, p.port, 0)
+		if err := members[vlan].AttachMcast(theGroup, vlan); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := members[5].AttachMcast(theGroup, 7); err == nil || !strings.Contains(err.Error(), "in VLAN 7: no GID of the port is in VLAN 7") {
+		t.Errorf("a group of VLAN 7: %v", err)
+	}
+	expect := func(what string, vlan uint16, send func()) {
+		t.Helper()
+		for _, e := range members {
+			e.recv(1, 0, 100)
+		}
+		send()
+		settle(t, 1, nil, p.port)
+		for id, e := range members {
+			cs := e.cq.take()
+			got := slices.ContainsFunc(cs, func(c qp.Completion) bool { return c.ID == 1 && c.VLAN == id })
+			if want := id == vlan; got != want {
+				t.Errorf("%s: the member in VLAN %d has it: %v (%+v)", what, id, got, cs)
+			}
+		}
+	}
+	p.flow.Dst = theGroup
+	for tag, id := range tags {
+		expect(fmt.Sprintf("tag %#x", tag), id, func() {
+			h := wire.Header{Opcode: wire.UDSendOnly, PKey: ib.PKeyDefault, DestQP: ib.QPNMulticast, QKey: dgramKey, SrcQP: 9}
+			want := wire.Accepted
+			if members[id] == nil {
+				want = wire.DropNoMember
+			}
+			if got := p.judgedTagged(h, tag); got != want {
+				t.Errorf("with tag %#x: %v, want %v", tag, got, want)
+			}
+		})
+	}
+	sender := newDatagrams(t, p.port, 0)
+	for index, vlan := range []uint16{0, 5, 6} {
+		a, err := p.port.CreateAH(qp.AV{DGID: theGroup, SGIDIndex: uint8(index)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(fmt.Sprintf("from GID %d", index), vlan, func() { sender.sendTo(2, a, ib.QPNMulticast, 8) })
+		if sent := p.sent(); len(sent) != 1 || sent[0] != vlan {
+			t.Errorf("from GID %d: tags %#x on the wire, want %d", index, sent, vlan)
+		}
+	}
+	if got := p.port.Stats().Groups; len(got) != 2 || got["239.1.2.3 in VLAN 5"] != 1 {
+		t.Errorf("groups %v", got)
 	}
 }

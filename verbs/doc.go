@@ -23,7 +23,7 @@
 //	ib_alloc_mr (kernel)   PD.AllocMR, OpRegMR  ibv_bind_mw        QP.BindMW
 //	ibv_create_comp_channel Device.CreateCompChannel
 //	ibv_get_cq_event       CompChannel.Wait     ibv_get_async_event  Device.Events
-//	ibv_attach_mcast       QP.AttachMcast       ibv_detach_mcast   QP.DetachMcast
+//	ibv_attach_mcast       QP.AttachMcast       ibv_detach_mcast   QP.DetachMcast (…VLAN: within a VLAN)
 //
 // QP.Connect joins two QPs that know each other's Endpoint. By IP address and port, as librdmacm does, connects package
 // [github.com/urxe/urxe/verbs/rdmacm].

@@ -39,8 +39,8 @@ type engineQP interface {
 	Query() QPAttr
 	Doorbell()
 	Kick()
-	AttachMcast(ib.GID) error
-	DetachMcast(ib.GID) error
+	AttachMcast(group ib.GID, vlan uint16) error
+	DetachMcast(group ib.GID, vlan uint16) error
 	Destroy()
 	poller() poller
 }

@@ -94,14 +94,14 @@ type fakeQP struct {
 	gone   bool
 }
 
-func (q *fakeQP) Number() ib.QPN           { return q.num }
-func (q *fakeQP) Query() QPAttr            { return q.attr }
-func (q *fakeQP) Doorbell()                { q.bells.Add(1) }
-func (q *fakeQP) Kick()                    { q.bells.Add(1) }
-func (q *fakeQP) Destroy()                 { q.gone = true }
-func (q *fakeQP) AttachMcast(ib.GID) error { return q.engine.fail }
-func (q *fakeQP) DetachMcast(ib.GID) error { return q.engine.fail }
-func (q *fakeQP) poller() poller           { return &q.engine.worker }
+func (q *fakeQP) Number() ib.QPN                   { return q.num }
+func (q *fakeQP) Query() QPAttr                    { return q.attr }
+func (q *fakeQP) Doorbell()                        { q.bells.Add(1) }
+func (q *fakeQP) Kick()                            { q.bells.Add(1) }
+func (q *fakeQP) Destroy()                         { q.gone = true }
+func (q *fakeQP) AttachMcast(ib.GID, uint16) error { return q.engine.fail }
+func (q *fakeQP) DetachMcast(ib.GID, uint16) error { return q.engine.fail }
+func (q *fakeQP) poller() poller                   { return &q.engine.worker }
 
 func (q *fakeQP) Modify(a *QPAttr, mask AttrMask) error {
 	if mask&AttrState != 0 {

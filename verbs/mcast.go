@@ -16,16 +16,26 @@ import (
 // interface, by IGMP or MLD, and with the last one it leaves. To attach a QP again changes nothing. A QP that is destroyed
 // is detached.
 //
+// The group is that of untagged frames: those of a VLAN are for AttachMcastVLAN.
+//
 // Its errors wrap ErrInvalid (another type of QP, no multicast GID), ErrLimit or ErrClosed, or are the kernel's about the
 // join.
-func (q *QP) AttachMcast(gid ib.GID, lid ib.LID) error {
-	return q.mcast("attach", gid, func() error { return q.engine.AttachMcast(gid) })
-}
+func (q *QP) AttachMcast(gid ib.GID, lid ib.LID) error { return q.AttachMcastVLAN(gid, 0) }
 
 // DetachMcast detaches the QP from a multicast group: no datagram to the group completes a receive of the QP afterwards,
 // but completions may still wait in the CQ. Its errors wrap ErrInvalid (the QP isn't attached) or ErrClosed.
-func (q *QP) DetachMcast(gid ib.GID, lid ib.LID) error {
-	return q.mcast("detach", gid, func() error { return q.engine.DetachMcast(gid) })
+func (q *QP) DetachMcast(gid ib.GID, lid ib.LID) error { return q.DetachMcastVLAN(gid, 0) }
+
+// AttachMcastVLAN is AttachMcast for a group within a VLAN above the device's interface, by its id as QueryVLAN tells it; 0
+// is for untagged frames. The VLAN's netdev joins the group, and the QP gets what has the tag. Datagrams are sent within the
+// VLAN of the GID that their address handle names.
+func (q *QP) AttachMcastVLAN(gid ib.GID, vlan uint16) error {
+	return q.mcast("attach", gid, func() error { return q.engine.AttachMcast(gid, vlan) })
+}
+
+// DetachMcastVLAN ends what AttachMcastVLAN began, as DetachMcast does.
+func (q *QP) DetachMcastVLAN(gid ib.GID, vlan uint16) error {
+	return q.mcast("detach", gid, func() error { return q.engine.DetachMcast(gid, vlan) })
 }
 
 // mcast does what f does with the engine's QP, while it is not destroyed.

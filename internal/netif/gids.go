@@ -103,6 +103,11 @@ func (t *gidTable) shown() *view {
 	return g
 }
 
+// isOf reports whether a netdev has an address of one version of IP.
+func (t *gidTable) isOf(netdev int, v4 bool) bool {
+	return slices.ContainsFunc(t.slots, func(s slot) bool { return s.present && s.netdev == netdev && s.gid.Is4() == v4 })
+}
+
 // netdevOf returns the index of the netdev that an address is of.
 func (t *gidTable) netdevOf(e entry) (index int, ok bool) {
 	for i := range t.slots {

@@ -11,14 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memberships are the multicast groups that an interface is in for us: the kernel
-// speaks IGMP and MLD for them, and lets their frames in. They are held by UDP
-// sockets which are not bound and so receive nothing.
+// memberships are the multicast groups that an interface, and VLANs above it, are in
+// for us: the kernel speaks IGMP and MLD for them, and lets their frames in. They
+// are held by UDP sockets which are not bound and so receive nothing.
 type memberships struct {
 	mu      sync.Mutex
 	ns      int // the interface's network namespace; -1: closed
 	sockets []*memberSocket
-	of      map[netip.Addr]*memberSocket
+	of      map[groupKey]membership
+}
+
+// groupKey names a group: each VLAN has groups of its own.
+type groupKey struct {
+	group netip.Addr
+	vlan  uint16 // id; 0: none
+}
+
+type membership struct {
+	*memberSocket
+	netdev int // index
 }
 
 type memberSocket struct {
@@ -32,7 +43,7 @@ const perSocket = 20
 
 // open notes the network namespace of the calling thread.
 func (m *memberships) open() (err error) {
-	m.of = make(map[netip.Addr]*memberSocket)
+	m.of = make(map[groupKey]membership)
 	if m.ns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		m.ns = -1
 		return fmt.Errorf("open the network namespace: %w", err)
@@ -52,25 +63,104 @@ func (m *memberships) close() {
 	m.ns, m.sockets, m.of = -1, nil, nil
 }
 
-// Join makes the interface a member of a multicast group until Leave or Close. To
-// join twice is an error.
-func (i *Interface) Join(group netip.Addr) error {
-	m := &i.joined
+// Join makes the interface, or a VLAN above it, a member of a multicast group until
+// Leave or Close. When another netdev takes the place of the one that is the member,
+// that becomes it. To join twice is an error.
+func (i *Interface) Join(group netip.Addr, vlan uint16) error {
+	m, k := &i.joined, groupKey{group, vlan}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.ns < 0:
 		return fmt.Errorf("%s is closed", i.name)
-	case m.of[group] != nil:
-		return fmt.Errorf("%s is in group %v already", i.name, group)
+	case m.of[k].memberSocket != nil:
+		return fmt.Errorf("%s is in group %v already", where(i.name, vlan), group)
 	}
-	s, err := m.join(group, i.index)
+	d, ok := i.memberNetdev(k)
+	if !ok {
+		return fmt.Errorf("join group %v: %s isn't there", group, where(i.name, vlan))
+	}
+	if err := m.enter(k, d.index); err != nil {
+		return fmt.Errorf("join group %v on %s: %w", group, d.name, err)
+	}
+	return nil
+}
+
+// memberNetdev returns the netdev that is to be in a group: of several, such as a
+// slave and its bond, one with addresses, which IGMP and MLD speak from.
+func (i *Interface) memberNetdev(k groupKey) (found netdev, ok bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, d := range i.netdevs {
+		if d.vlan != k.vlan {
+			continue
+		}
+		if i.table.isOf(d.index, k.group.Is4()) {
+			return d, true
+		}
+		if !ok {
+			found, ok = d, true
+		}
+	}
+	return found, ok
+}
+
+// enter joins a group on a netdev. Under mu.
+func (m *memberships) enter(k groupKey, netdev int) error {
+	s, err := m.join(k.group, netdev)
 	if err != nil {
-		return fmt.Errorf("join group %v on %s: %w", group, i.name, err)
+		return err
 	}
 	s.n++
-	m.of[group] = s
+	m.of[k] = membership{s, netdev}
 	return nil
+}
+
+// Leave ends a membership. It is no error that the interface is gone.
+func (i *Interface) Leave(group netip.Addr, vlan uint16) error {
+	m := &i.joined
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.leave(groupKey{group, vlan}); err != nil {
+		return fmt.Errorf("leave group %v on %s: %w", group, where(i.name, vlan), err)
+	}
+	return nil
+}
+
+// leave ends a membership. Under mu.
+func (m *memberships) leave(k groupKey) error {
+	s := m.of[k]
+	if s.memberSocket == nil {
+		return errors.New("it is not in the group")
+	}
+	delete(m.of, k)
+	return m.exit(k, s)
+}
+
+// exit leaves a group on the netdev of a membership. Under mu.
+func (m *memberships) exit(k groupKey, s membership) error {
+	if s.n--; s.n == 0 {
+		m.sockets = slices.DeleteFunc(m.sockets, func(x *memberSocket) bool { return x == s.memberSocket })
+		return unix.Close(s.fd) // leaves the group
+	}
+	err := s.set(k.group, s.netdev, false)
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EADDRNOTAVAIL) {
+		return nil
+	}
+	return err
+}
+
+// followNetdevs has the netdevs be members that took the place of others. What fails is
+// tried again with the next change.
+func (i *Interface) followNetdevs() {
+	m := &i.joined
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, s := range m.of {
+		if d, ok := i.memberNetdev(k); ok && d.index != s.netdev && m.enter(k, d.index) == nil {
+			_ = m.exit(k, s) // the netdev is most likely gone
+		}
+	}
 }
 
 // join has a socket join, one that has room or a new one.
@@ -94,27 +184,6 @@ func (m *memberships) join(group netip.Addr, index int) (*memberSocket, error) {
 	}
 	m.sockets = append(m.sockets, s)
 	return s, nil
-}
-
-// Leave ends a membership. It is no error that the interface is gone.
-func (i *Interface) Leave(group netip.Addr) error {
-	m := &i.joined
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.of[group]
-	if s == nil {
-		return fmt.Errorf("%s is not in group %v", i.name, group)
-	}
-	delete(m.of, group)
-	if s.n--; s.n == 0 {
-		m.sockets = slices.DeleteFunc(m.sockets, func(x *memberSocket) bool { return x == s })
-		return unix.Close(s.fd) // leaves the group
-	}
-	err := s.set(group, i.index, false)
-	if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EADDRNOTAVAIL) {
-		return fmt.Errorf("leave group %v on %s: %w", group, i.name, err)
-	}
-	return nil
 }
 
 // set joins a group, or leaves it.

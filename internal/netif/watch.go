@@ -75,6 +75,7 @@ func (i *Interface) take(msgs []syscall.NetlinkMessage) {
 	}
 	if addrs {
 		changed = i.look(i.readAddrs) || changed
+		i.followNetdevs()
 	}
 	if changed {
 		i.changed()
@@ -126,6 +127,7 @@ func (i *Interface) resyncAndNotify() {
 	for _, read := range i.reads() {
 		i.look(read)
 	}
+	i.followNetdevs()
 	i.mu.Lock()
 	i.forgetRoutes()
 	i.mu.Unlock()

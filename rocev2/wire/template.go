@@ -98,8 +98,18 @@ func (t *Template) DstGID() ib.GID {
 	return gidOf(t.hdr[t.ip+16 : t.ip+IPv4Len])
 }
 
-// InVLAN reports whether p came in the VLAN of the flow, or in none if it has none.
-func (t *Template) InVLAN(p *Packet) bool { return t.vlan == p.VLANID() }
+// VLAN returns the id of the VLAN that packets of the flow are in, 0: in none.
+func (t *Template) VLAN() uint16 { return t.vlan }
+
+// anyVLAN is none's id.
+const anyVLAN = 0xffff
+
+// AnsweredInAnyVLAN has packets of the flow's other end be in any VLAN, or in none.
+func (t *Template) AnsweredInAnyVLAN() { t.vlan = anyVLAN }
+
+// InVLAN reports whether p came in the VLAN that packets of the flow's other end are in:
+// that of the flow, unless AnsweredInAnyVLAN said otherwise.
+func (t *Template) InVLAN(p *Packet) bool { return t.vlan == p.VLANID() || t.vlan == anyVLAN }
 
 // Matches reports whether p comes from the flow's destination to its source.
 func (t *Template) Matches(p *Packet) bool {

@@ -155,7 +155,7 @@ func (s *stage) createQP(rnrTimer uint8) {
 		s.t.Fatal(err)
 	}
 	if s.group() {
-		if err := s.qp.AttachMcast(s.host); err != nil {
+		if err := s.qp.AttachMcast(s.host, 0); err != nil {
 			s.t.Fatal(err)
 		}
 	}

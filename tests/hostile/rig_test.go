@@ -275,7 +275,7 @@ func (c *conn) request(op byte, n int, head, data []byte) *frame {
 func (r *rig) join() {
 	r.t.Helper()
 	for _, v6 := range []bool{false, true} {
-		if err := r.victim.AttachMcast(theGroup(v6)); err != nil {
+		if err := r.victim.AttachMcast(theGroup(v6), 0); err != nil {
 			r.t.Fatal(err)
 		}
 	}

@@ -47,11 +47,11 @@ func urxeInGuest(t *testing.T, g *guest.Guest, iface string) side {
 // urxe and rxe within a VLAN, each with a GID of the device below it. All that
 // they say to each other there is tagged.
 func TestVLAN(t *testing.T) {
-	conform.Row(t, "bug/45")
+	conform.Row(t, "bug/45", "bug/57")
 	x, y := guest.Start(t, guest.Kernel612, guest.Options{}), guest.Start(t, guest.Kernel61, guest.Options{})
 	addVLAN(t, x, "10.5.0.2")
 	addVLAN(t, y, "10.5.0.3")
-	b := batch{[]string{"send_imm", "sizes", "reads", "atomics", "ud"}, gidVLAN, 1024, 1500}
+	b := batch{[]string{"send_imm", "sizes", "reads", "atomics", "ud", "mcast"}, gidVLAN, 1024, 1500}
 	rxe, urxe := guestSide(t, x), urxeInGuest(t, y, "eth0")
 	runBatch(t, b, rxe, urxe)
 	runBatch(t, b, urxe, rxe)

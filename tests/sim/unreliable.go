@@ -167,7 +167,7 @@ func (t *talker) meet() error {
 		}
 		t.ahs = append(t.ahs, a)
 		if t.member[i] = t.r.IntN(3) > 0; t.member[i] {
-			if err := t.qp.AttachMcast(g); err != nil {
+			if err := t.qp.AttachMcast(g, 0); err != nil {
 				return err
 			}
 		}
@@ -182,7 +182,7 @@ func (t *talker) leave() {
 	if t.typ != qp.UD || !t.member[i] || t.left[i] || t.r.IntN(50) > 0 {
 		return
 	}
-	if err := t.qp.DetachMcast(groups[i]); err != nil {
+	if err := t.qp.DetachMcast(groups[i], 0); err != nil {
 		t.violation("detach: %v", err)
 	}
 	for _, c := range t.recvs.take() {

@@ -135,8 +135,10 @@ func (e *end) group() ib.GID {
 
 func mcastServer(e *end) {
 	g := e.group()
-	e.try(func() error { return e.qp.AttachMcast(g, 0) })
-	e.try(func() error { return e.qp.AttachMcast(g, 0) }) // changes nothing
+	var vlan uint16
+	e.try(func() (err error) { vlan, err = e.dev.QueryVLAN(e.GIDIndex); return err })
+	e.try(func() error { return e.qp.AttachMcastVLAN(g, vlan) })
+	e.try(func() error { return e.qp.AttachMcastVLAN(g, vlan) }) // changes nothing
 	for i := range 2*len(udSizes) + 1 {
 		e.rx(udRoom*i, udRoom)
 	}
@@ -144,7 +146,7 @@ func mcastServer(e *end) {
 	for i := range 2 * len(udSizes) {
 		e.rxUDTo(g, udRoom*i)
 	}
-	e.try(func() error { return e.qp.DetachMcast(g, 0) })
+	e.try(func() error { return e.qp.DetachMcastVLAN(g, vlan) })
 	e.barrier()
 	e.rxUD(udRoom * 2 * len(udSizes))
 }
