@@ -374,7 +374,7 @@ func (g *game) validate() error {
 		return nil
 	}
 	for i := 0; i < g.o.Size; i += pageSize {
-		if b := g.buf[g.at+i]; b != 0 {
+		if b := g.mr.Load8(g.at + i); b != 0 {
 			return fmt.Errorf("invalid data in page %d: 0x%02x", i/pageSize, b)
 		}
 	}
