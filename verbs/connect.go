@@ -81,24 +81,10 @@ func (q *QP) Endpoint(gidIndex int) (Endpoint, error) {
 
 // ToInit moves the QP from RESET to INIT, where receives may be posted. Its errors are those of Modify.
 func (q *QP) ToInit(o ConnectOptions) error {
-	switch q.init.Type {
-	case UD:
-		return q.Modify(QPAttr{State: StateInit, PKeyIndex: o.PKeyIndex, Port: 1, QKey: o.QKey}, AttrState|AttrPKeyIndex|AttrPort|AttrQKey)
-	case GSI:
-		return q.Modify(QPAttr{State: StateInit, PKeyIndex: o.PKeyIndex, QKey: ib.QKeyGSI}, AttrState|AttrPKeyIndex|AttrQKey)
+	if q.init.Type == GSI {
+		o.QKey = ib.QKeyGSI
 	}
-	return q.Modify(QPAttr{State: StateInit, PKeyIndex: o.PKeyIndex, Port: 1, Access: o.Access}, AttrState|AttrPKeyIndex|AttrPort|AttrAccess)
-}
-
-// reliableAttrs are those that only RC QPs have.
-const reliableAttrs = AttrMaxDestRdAtomic | AttrMinRNRTimer | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
-
-// connectMask returns what of a mask the QP has.
-func (q *QP) connectMask(m AttrMask) AttrMask {
-	if q.init.Type == UC {
-		m &^= reliableAttrs
-	}
-	return m
+	return q.Modify(QPAttr{State: StateInit, PKeyIndex: o.PKeyIndex, Port: 1, QKey: o.QKey, Access: o.Access}, q.init.Type.Required(StateReset, StateInit))
 }
 
 // Start moves a UD or GSI QP from RESET or INIT to RTS, where it sends and receives. A message may come at once: post
@@ -126,7 +112,7 @@ func (q *QP) ToRTR(peer Endpoint, o ConnectOptions) error {
 		State: StateRTR, PathMTU: o.PathMTU, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxDestRdAtomic, MinRNRTimer: o.MinRNRTimer,
 		AV: AV{DGID: peer.GID, SGIDIndex: uint8(o.GIDIndex), Port: 1, TClass: o.TClass, SL: o.SL, FlowLabel: o.FlowLabel, RxeFlush: o.RxeFlush},
-	}, q.connectMask(AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN|AttrMaxDestRdAtomic|AttrMinRNRTimer))
+	}, q.init.Type.Required(StateInit, StateRTR)|AttrAV) // which a datagram QP refuses
 }
 
 // ToRTS moves an RC or UC QP from RTR to RTS, where it sends too. Its first PSN is the one that Endpoint tells. Its errors
@@ -135,7 +121,7 @@ func (q *QP) ToRTS(o ConnectOptions) error {
 	o = o.WithDefaults(q.dev)
 	return q.Modify(QPAttr{
 		State: StateRTS, SQPSN: ib.PSN(q.psn.Load()), Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry, MaxRdAtomic: o.MaxRdAtomic,
-	}, q.connectMask(AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic))
+	}, q.init.Type.Required(StateRTR, StateRTS))
 }
 
 // Connect moves an RC or UC QP from RESET or INIT to RTS, connected with peer. A peer may send as soon as its own side is in

@@ -1,6 +1,9 @@
 package verbs
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 // Zero asks for a 0, in each field that has a default.
 func TestZero(t *testing.T) {
@@ -46,5 +49,20 @@ func TestZeroIsKept(t *testing.T) {
 				t.Errorf("%s is %d, want 1: %v", c.once, n[c.once], n)
 			}
 		})
+	}
+}
+
+// A datagram QP has no peer: it can't be connected, and a connected one not started.
+func TestConnectIsNotForDatagrams(t *testing.T) {
+	a, b := newPair(t, 4096, Caps{}, ConnectOptions{})
+	for _, typ := range []QPType{UD, GSI} {
+		q := must(a.pd.CreateQP(QPInitAttr{Type: typ, SendCQ: a.cq, RecvCQ: a.cq}))
+		if err := q.Connect(must(b.qp.Endpoint(0)), ConnectOptions{}); !errors.Is(err, ErrInvalid) || must(q.Query()).State != StateInit {
+			t.Errorf("%v in %v: %v", typ, must(q.Query()).State, err)
+		}
+	}
+	q := must(a.pd.CreateQP(QPInitAttr{SendCQ: a.cq, RecvCQ: a.cq}))
+	if err := q.Start(ConnectOptions{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("RC started: %v", err)
 	}
 }

@@ -127,6 +127,12 @@ func (s *service) checkTransition(from, to State, mask AttrMask) error {
 	return nil
 }
 
+// Required returns what a QP of type t has to be told when it goes from one state
+// to another: AttrState, and what IBA 11.2.5.2 requires with it.
+func (t Type) Required(from, to State) AttrMask {
+	return AttrState | t.service().legal[[2]State{from, to}].required
+}
+
 // from lists the states that a QP in state s may go to.
 func (t transitions) from(s State) string {
 	var list string

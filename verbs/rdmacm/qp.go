@@ -39,14 +39,6 @@ func transport(q *verbs.QP) cm.Transport {
 	return cm.RC
 }
 
-// What a move to RTR and RTS says of every connection, and of a reliable one.
-const (
-	rtrMask   = verbs.AttrState | verbs.AttrPKeyIndex | verbs.AttrAV | verbs.AttrPathMTU | verbs.AttrDestQPN | verbs.AttrRQPSN
-	rtrRCMask = rtrMask | verbs.AttrMaxDestRdAtomic | verbs.AttrMinRNRTimer
-	rtsMask   = verbs.AttrState | verbs.AttrSQPSN
-	rtsRCMask = rtsMask | verbs.AttrTimeout | verbs.AttrRetryCnt | verbs.AttrRNRRetry | verbs.AttrMaxRdAtomic
-)
-
 // connect moves the QP from INIT to RTS, by the path of a connection to its peer, whose first packet has the PSN that it was
 // told. What was agreed on is set as it is: 0 is 0 here.
 func (o *Options) connect(path cm.Path, p cm.Peer, psn ib.PSN) error {
@@ -54,17 +46,14 @@ func (o *Options) connect(path cm.Path, p cm.Peer, psn ib.PSN) error {
 	if o.Connect.Timeout == 0 {
 		c.Timeout = p.ACKTimeout
 	}
-	rtr, rts := verbs.AttrMask(rtrRCMask), verbs.AttrMask(rtsRCMask)
-	if p.Transport == cm.UC {
-		rtr, rts = rtrMask, rtsMask
-	}
+	typ := o.QP.Type()
 	err := o.QP.Modify(verbs.QPAttr{
 		State: verbs.StateRTR, PathMTU: p.PathMTU, DestQPN: p.QPN, RQPSN: psn, MaxDestRdAtomic: p.ResponderResources, MinRNRTimer: c.MinRNRTimer, PKeyIndex: path.PKeyIndex,
 		AV: verbs.AV{DGID: path.Remote, SGIDIndex: path.SGIDIndex, Port: 1, TClass: path.TrafficClass, HopLimit: p.HopLimit, SL: c.SL, FlowLabel: path.FlowLabel, RxeFlush: c.RxeFlush},
-	}, rtr)
+	}, typ.Required(verbs.StateInit, verbs.StateRTR)|verbs.AttrPKeyIndex)
 	if err != nil {
 		return err
 	}
 	return o.QP.Modify(verbs.QPAttr{State: verbs.StateRTS, SQPSN: p.PSN, Timeout: c.Timeout, RetryCnt: p.RetryCount, RNRRetry: p.RNRRetry,
-		MaxRdAtomic: p.InitiatorDepth}, rts)
+		MaxRdAtomic: p.InitiatorDepth}, typ.Required(verbs.StateRTR, verbs.StateRTS))
 }
