@@ -64,16 +64,20 @@ func (op *Op) access(m []byte) bool {
 			copy(m[len(a):], b)
 		}
 	case Gather:
-		copy(a, m)
-		if len(b) > 0 {
-			copy(b, m[len(a):])
-		}
+		gather(m, &op.Frag)
 	case CompareSwap, FetchAdd, Store:
 		op.Orig = op.rmw(m)
 	default:
 		return false
 	}
 	return true
+}
+
+func gather(m []byte, frag *[2][]byte) {
+	n := copy(frag[0], m)
+	if len(m) > n {
+		copy(frag[1], m[n:])
+	}
 }
 
 // scatterTail stores the last unit of bytes by one store, after the others.

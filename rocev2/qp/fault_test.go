@@ -23,6 +23,7 @@ func (tq *testQP) another(n int, access mem.Access) *mem.MR {
 // ops runs, as with another process's memory, and returns those that came to be.
 func (tq *testQP) planBurst(between func(made int)) (sent []wire.Header) {
 	tq.t.Helper()
+	tq.batch.Add() // something waits, so that the payloads are fetched at the end
 	var packets [64]TxPacket
 	n := 0
 	for ; n < len(packets); n++ {

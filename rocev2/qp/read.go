@@ -68,24 +68,36 @@ func (q *QP) planReadResponse(p *TxPacket, o *response, b *mem.Batch) {
 	last := o.psn == o.last
 	h := q.responseHeader(readResponseOpcode(!o.begun, last), o.psn, o.msn)
 	q.emit(p, &h, n, q.path)
-	op := q.sending(noteResponseOut, o.psn, 0, p, b)
-	if n > 0 {
-		// Looked up anew for each packet: the region may be gone meanwhile.
-		if op.MR = q.findRemote(o.rkey, o.va, uint64(n), mem.RemoteRead); op.MR == nil {
-			p.Void = true
-			if o.replay && !q.resp.keeps(o.first) {
-				q.resp.answered()
-			} else {
-				q.failResponse(o.psn)
-			}
-			return
+	if !q.gatherResponse(p, o, n, b) {
+		p.Void = true
+		if o.replay && !q.resp.keeps(o.first) {
+			q.resp.answered()
+		} else {
+			q.failResponse(o.psn)
 		}
-		op.Kind, op.VA, op.Frag = mem.Gather, o.va, p.payload
+		return
 	}
 	o.psn, o.va, o.left, o.begun = o.psn.Next(), o.va+uint64(n), o.left-uint64(n), true
 	if last {
 		q.resp.answered()
 	}
+}
+
+// gatherResponse fetches the n bytes of a packet of o. The region is looked up anew
+// for each packet, as it may be gone meanwhile: then it returns false.
+func (q *QP) gatherResponse(p *TxPacket, o *response, n int, b *mem.Batch) bool {
+	var m *mem.MR
+	if n > 0 {
+		if m = q.findRemote(o.rkey, o.va, uint64(n), mem.RemoteRead); m == nil {
+			return false
+		}
+		if b.Gather(m, o.va, &p.payload) {
+			return true
+		}
+	}
+	op := q.sending(noteResponseOut, o.psn, 0, p, b)
+	op.Kind, op.MR, op.VA, op.Frag = mem.Gather, m, o.va, p.payload
+	return true
 }
 
 // failResponse refuses a READ in the middle of its response, whose memory went

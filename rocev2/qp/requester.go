@@ -271,6 +271,9 @@ func (q *QP) headerOf(seq uint64) wire.Header {
 // message from off on.
 func (q *QP) emitRequest(i uint32, off uint64, n int, h *wire.Header, p *TxPacket, b *mem.Batch) {
 	q.emit(p, h, n, q.path)
+	if n > 0 && q.gatherNow(q.req.at(i).wqe, off, p, b) {
+		return
+	}
 	if !q.gather(q.req.at(i), off, n, p, q.sending(noteRequestOut, h.PSN, i, p, b), b) {
 		p.Void = true
 		q.failLocal(i, LocProtErr)
@@ -412,6 +415,17 @@ func (q *QP) gather(t *request, off uint64, n int, p *TxPacket, op *mem.Op, b *m
 	}
 	op.Kind = mem.Gather
 	return q.eachSGE(t.wqe.SGEs, off, n, &p.payload, op, b)
+}
+
+// gatherNow is gather without an op, where Batch.Gather has the bytes and they are
+// of a list of one element. It reports whether it did it.
+func (q *QP) gatherNow(w *SendWQE, off uint64, p *TxPacket, b *mem.Batch) bool {
+	if len(w.SGEs) != 1 || w.Flags&Inline != 0 {
+		return false
+	}
+	s, n := &w.SGEs[0], uint64(len(p.payload[0])+len(p.payload[1]))
+	m := q.cfg.Keys.Find(s.LKey, q.cfg.PD, s.Addr+off, n, 0)
+	return m != nil && off+n <= uint64(s.Length) && b.Gather(m, s.Addr+off, &p.payload)
 }
 
 // copyTo fills the pieces with the beginning of from.
