@@ -22,7 +22,7 @@ type Config struct {
 	Name   string
 	Links  []Link // one per queue; each gets a worker
 	Net    Net
-	Manual bool // no goroutines: the caller drives Step and Deadline (simulation, tests)
+	Manual bool // no goroutines, no clock: the caller drives Step and Deadline (simulation, tests)
 
 	// Spin is how long an idle worker looks for more before it sleeps; 0 means
 	// 20 µs, negative never. Workers never spin when that could keep every

@@ -131,6 +131,9 @@ func newWorker(p *Port, index int, link, loop Link) *Worker {
 	if w.spin == 0 {
 		w.spin = defaultSpin
 	}
+	if p.cfg.Manual {
+		w.batch.Guard(0) // it knows no time but what its Steps are given
+	}
 	return w
 }
 
