@@ -350,6 +350,7 @@ func TestBadCalls(t *testing.T) {
 		func(r *Request) { r.Private = make([]byte, 93) }, func(r *Request) { r.RetryCount = 8 }, func(r *Request) { r.RNRRetry = 8 },
 		func(r *Request) { r.QPN = 1 << 24 }, func(r *Request) { r.PathMTU = 6 }, func(r *Request) { r.MaxRetries = 16 },
 		func(r *Request) { r.Transport = 2 }, func(r *Request) { r.FlowLabel = 1 << 20 }, func(r *Request) { r.ResponseTimeout = 32 },
+		func(r *Request) { r.PSN = 1 << 24 },
 	} {
 		r := request()
 		change(&r)
@@ -360,7 +361,8 @@ func TestBadCalls(t *testing.T) {
 	a, b := p.asked()
 	big := make([]byte, 256)
 	for i, err := range []error{
-		a.Ready(big[:225], p.now), b.Accept(Reply{Private: big[:197]}, p.now), b.Accept(Reply{RNRRetry: 8}, p.now), b.Accept(Reply{QPN: 1 << 24}, p.now),
+		a.Ready(big[:225], p.now), b.Accept(Reply{Private: big[:197]}, p.now), b.Accept(Reply{RNRRetry: 8}, p.now), b.Accept(Reply{QPN: 1 << 24}, p.now), b.Accept(Reply{PSN: 1 << 24}, p.now),
+		b.ReplySIDR(SIDRValid, 1<<24, 0, nil, p.now), b.ReplySIDR(SIDRValid, 0, 0, big[:137], p.now),
 		b.Reject(RejConsumer, nil, big[:149], p.now), b.Reject(RejConsumer, big[:73], nil, p.now), b.Extend(32, nil, p.now), b.Extend(1, big[:223], p.now),
 		a.Disconnect(big[:221], p.now),
 	} {

@@ -15,7 +15,7 @@ func (c *Conn) Accept(r Reply, now clock.Time) error {
 	return c.call(&input{what: callAccept, now: now, reply: &r})
 }
 
-// Agree returns what is left of a Reply's resources when the REQ's are heeded: what Accept sends, and Peer has then.
+// Agree cuts the resources of a Reply to what the REQ allows: so Accept sends them, and Peer has them then.
 func (c *Conn) Agree(r *Reply) {
 	r.ResponderResources = min(r.ResponderResources, c.req.InitiatorDepth)
 	r.InitiatorDepth = min(r.InitiatorDepth, c.req.ResponderResources)

@@ -19,7 +19,7 @@ const (
 	RejInvalidTransport         Reason = 9
 	RejStale                    Reason = 10
 	RejNoRDC                    Reason = 11
-	RejInvalidGID               Reason = 12
+	RejInvalidGID               Reason = 12 // of the path, or its partition isn't the port's; Info: the GID, 16 bytes, or nothing
 	RejInvalidLID               Reason = 13
 	RejInvalidSL                Reason = 14
 	RejInvalidTrafficClass      Reason = 15

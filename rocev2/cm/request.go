@@ -91,7 +91,7 @@ func (r *Request) check(private int) error {
 	}{
 		{"RetryCount", uint64(r.RetryCount), 7}, {"RNRRetry", uint64(r.RNRRetry), 7}, {"MaxRetries", uint64(r.MaxRetries), 15},
 		{"PacketLifetime", uint64(r.PacketLifetime), 31}, {"ResponseTimeout", uint64(r.ResponseTimeout), 31},
-		{"FlowLabel", uint64(r.FlowLabel), 0xfffff}, {"QPN", uint64(r.QPN), 0xffffff}, {"Transport", uint64(r.Transport), uint64(UC)},
+		{"FlowLabel", uint64(r.FlowLabel), 0xfffff}, {"QPN", uint64(r.QPN), 0xffffff}, {"PSN", uint64(r.PSN), 0xffffff}, {"Transport", uint64(r.Transport), uint64(UC)},
 		{"PathMTU", uint64(r.PathMTU), uint64(ib.MTU4096)}, {"bytes of private data", uint64(len(r.Private)), uint64(private)},
 	} {
 		if f.v > f.limit {
@@ -164,8 +164,10 @@ type Reply struct {
 
 func (r *Reply) check() error {
 	switch {
-	case r.QPN > 0xffffff:
+	case !r.QPN.Valid():
 		return fmt.Errorf("QPN 0x%x (allowed: 24 bits)", uint32(r.QPN))
+	case !r.PSN.Valid():
+		return fmt.Errorf("PSN 0x%x (allowed: 24 bits)", uint32(r.PSN))
 	case r.RNRRetry > 7:
 		return fmt.Errorf("RNRRetry %d (allowed: at most 7)", r.RNRRetry)
 	}

@@ -1,6 +1,8 @@
 package cm
 
 import (
+	"fmt"
+
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/ib/mad"
 	"github.com/urxe/urxe/internal/clock"
@@ -49,6 +51,9 @@ func (c *Conn) takeSIDRREP(in *input) bool {
 // ReplySIDR answers a SIDR_REQ, after the event SIDRRequest: with the QPN (24 bits) and QKey of a UD QP, or, without them,
 // why there is none; at most MaxSIDRREPPrivate bytes of private data. No event follows.
 func (c *Conn) ReplySIDR(s SIDRStatus, qpn ib.QPN, qkey ib.QKey, private []byte, now clock.Time) error {
+	if !qpn.Valid() {
+		return invalid(callReplySIDR, fmt.Errorf("QPN 0x%x (allowed: 24 bits)", uint32(qpn)))
+	}
 	if err := checkPrivate(private, MaxSIDRREPPrivate); err != nil {
 		return invalid(callReplySIDR, err)
 	}
