@@ -34,6 +34,8 @@ type carrier interface {
 	selects() bool
 	maxFrame() int // bytes, with a VLAN tag
 	speed() int    // of the link in Mb/s, 0 if it isn't known
+	// detached reports whether someone else ended that frames come.
+	detached() bool
 	describe(*Stats)
 	Close() error
 }
@@ -65,6 +67,7 @@ type xdpCarrier struct{ *xdp.Port }
 
 func (c xdpCarrier) kind() LinkKind { return LinkAFXDP }
 func (c xdpCarrier) selects() bool  { return c.Info().XSKMap == "" }
+func (c xdpCarrier) detached() bool { return c.Detached() }
 func (c xdpCarrier) speed() int     { return c.Info().Speed }
 
 // links makes a Link of each socket.
@@ -116,6 +119,7 @@ type packetCarrier struct {
 
 func (c packetCarrier) kind() LinkKind { return LinkAFPacket }
 func (c packetCarrier) selects() bool  { return true }
+func (c packetCarrier) detached() bool { return false }
 func (c packetCarrier) speed() int     { return c.mbps }
 
 func (c packetCarrier) links() ([]Link, error) {

@@ -82,6 +82,7 @@ func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
 		return nil, err
 	}
 	p.netdev = d
+	d.watchCarrier(p.noteChange)
 	d.hold.Serve(p.commands())
 	return p, nil
 }
@@ -93,10 +94,48 @@ type netdev struct {
 	carrier carrier
 	reasons []string // why it is no better one
 
+	lost     atomic.Bool // the carrier was detached
+	stop     chan struct{}
+	watching sync.WaitGroup
+
 	mu     sync.Mutex
 	taken  []ib.GID                            // addresses whose packets come to us
 	groups []ib.GID                            // and groups, each as often as it is joined, in VLANs
 	set    atomic.Pointer[map[ib.GID]struct{}] // both, for Takes
+}
+
+// lookEvery is how often it is looked whether frames can come at all.
+const lookEvery = 500 * time.Millisecond
+
+// watchCarrier calls f when the carrier was detached, until Close. That is the end: the
+// program is not attached again, as who forces it off wants the interface for
+// something else, and would have to do so for ever.
+func (d *netdev) watchCarrier(f func()) {
+	d.stop = make(chan struct{})
+	d.watching.Go(func() {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for !d.carrier.detached() {
+			select {
+			case <-d.stop:
+				return
+			case <-tick.C:
+			}
+		}
+		d.lost.Store(true)
+		f()
+	})
+}
+
+// failure returns why no frames can come or go any more, or nil.
+func (d *netdev) failure() error {
+	switch {
+	case d.Gone():
+		return xdp.ErrGone
+	case d.lost.Load():
+		return xdp.ErrDetached
+	}
+	return nil
 }
 
 // takes reports whether packets to an address come to us.
@@ -211,6 +250,10 @@ func (d *netdev) MTU() int {
 func (d *netdev) Close() (err error) {
 	if d.hold != nil {
 		err = errors.Join(err, d.hold.Quiesce())
+	}
+	if d.stop != nil {
+		close(d.stop)
+		d.watching.Wait()
 	}
 	if d.Interface != nil {
 		err = errors.Join(err, d.Interface.Close())

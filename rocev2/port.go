@@ -14,7 +14,6 @@ import (
 	"github.com/urxe/urxe/rocev2/cc"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/qp"
-	"github.com/urxe/urxe/xdp"
 )
 
 // Config is what a Port is made of. The Port owns Links and Net, and closes them.
@@ -230,7 +229,7 @@ func (p *Port) State() ib.PortState {
 }
 
 // Err returns why the Port can send and receive no more, or nil: the interface
-// was removed.
+// was removed, or its XDP program was.
 func (p *Port) Err() error {
 	for _, w := range p.workers {
 		if e := w.failure.Load(); e != nil {
@@ -238,8 +237,8 @@ func (p *Port) Err() error {
 		}
 	}
 	// A queue that sends nothing doesn't find out by itself.
-	if d, ok := p.net.(interface{ Gone() bool }); ok && d.Gone() {
-		return fmt.Errorf("%s: %w", p.Name(), xdp.ErrGone)
+	if d, ok := p.net.(interface{ failure() error }); ok && d.failure() != nil {
+		return fmt.Errorf("%s: %w", p.Name(), d.failure())
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ const (
 	EventQPAccessErr EventType = 3  // the peer sent a request that its rkey or range doesn't allow: the QP is in ERR
 	EventCommEst     EventType = 4  // the first packet came while the QP was in RTR
 	EventSQDrained   EventType = 5  // a QP in SQD has nothing in flight any more
-	EventDeviceFatal EventType = 8  // the interface was removed, or can't send any more: all QPs are in ERR, the device can only be closed
+	EventDeviceFatal EventType = 8  // the interface or its XDP program was removed, or can't send any more: all QPs are in ERR, the device can only be closed
 	EventPortActive  EventType = 9  // the link came up
 	EventPortErr     EventType = 10 // the link went down
 	EventGIDChange   EventType = 18 // the GID table changed

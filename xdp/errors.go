@@ -15,6 +15,9 @@ var (
 	ErrLinkDown = errors.New("xdp: link is down")
 	// ErrGone means that the interface no longer exists; the Port can only be closed.
 	ErrGone = errors.New("xdp: interface is gone")
+	// ErrDetached means that someone forced the program off the interface, so that no
+	// packets come any more; the Port can only be closed.
+	ErrDetached = errors.New("xdp: the program was detached from the interface by force")
 	// ErrInUse means that another program or socket holds the interface or queue.
 	ErrInUse = errors.New("xdp: in use")
 )

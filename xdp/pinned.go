@@ -123,6 +123,8 @@ func (p *pinnedMap) trouble() string {
 	return p.what
 }
 
+func (p *pinnedMap) detached() bool { return false }
+
 // lookEvery is how often it is looked whether the map is still what it was.
 const lookEvery = 500 * time.Millisecond
 

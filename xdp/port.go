@@ -28,6 +28,7 @@ type redirector interface {
 	removeAddr([16]byte) error
 	stats(*ProgramStats) error
 	trouble() string
+	detached() bool
 	close() error
 }
 
@@ -285,6 +286,13 @@ func (p *Port) RemoveAddr(addr [16]byte) error {
 func (p *Port) Trouble() (s string) {
 	_ = p.locked("look", func(r redirector) error { s = r.trouble(); return nil })
 	return s
+}
+
+// Detached reports whether someone has forced our program off the interface. The kernel
+// tells nobody when that happens. Another's program is its owner's business.
+func (p *Port) Detached() (is bool) {
+	_ = p.locked("look", func(r redirector) error { is = r.detached(); return nil })
+	return is
 }
 
 // ProgramStats counts what the program did with packets that could be ours.

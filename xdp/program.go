@@ -168,6 +168,13 @@ func (p *program) stats(st *ProgramStats) error {
 
 func (p *program) trouble() string { return "" }
 
+// detached reports whether the link attaches the program no more: it has no
+// interface then.
+func (p *program) detached() bool {
+	info, err := p.link.Info()
+	return err == nil && info.XDP() != nil && info.XDP().Ifindex == 0
+}
+
 // close detaches first, so that no packet is redirected to a closing socket.
 func (p *program) close() error {
 	var errs []error

@@ -9,10 +9,12 @@ import (
 
 	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/verbs"
+	"github.com/urxe/urxe/xdp"
 )
 
 // Who takes our program off the interface can't do so by ip link; one who forces its link off cuts the port from its
-// packets: connections fail, the device closes, and can be opened again.
+// packets, as if the interface were removed: the port is down and its QPs end, also those that send nothing. The device
+// closes, and can be opened again.
 func TestProgramTakenAway(t *testing.T) {
 	p := nettest.New(t, nettest.Config{})
 	before := takeStock(t)
@@ -23,7 +25,16 @@ func TestProgramTakenAway(t *testing.T) {
 		t.Errorf("ip link took the program off: %s", out)
 	}
 	l.progresses(t, 20)
+	must(b.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{b.mr.SGE(0, 100)}}))
 	detach(t, p.Ends[1])
+	wantEvent(t, devs[1], verbs.EventDeviceFatal)
+	wantEvent(t, devs[1], verbs.EventPortErr)
+	if wc := b.wait(t, 1)[0]; wc.Status != verbs.WRFlushErr {
+		t.Errorf("a receive of the port without a program: %+v", wc)
+	}
+	if _, err := b.pd.CreateQP(verbs.QPInitAttr{SendCQ: b.cq, RecvCQ: b.cq}); !errors.Is(err, xdp.ErrDetached) {
+		t.Errorf("a new QP: %v", err)
+	}
 	if s := l.fails(t); s != verbs.RetryExcErr {
 		t.Errorf("status %v, want %v", s, verbs.RetryExcErr)
 	}
