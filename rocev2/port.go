@@ -228,6 +228,15 @@ func (p *Port) State() ib.PortState {
 	return ib.PortDown
 }
 
+// LinkDowned returns how often the interface went down, also for so short a time that
+// State has never told it.
+func (p *Port) LinkDowned() uint64 {
+	if d, ok := p.net.(interface{ Downs() uint64 }); ok {
+		return d.Downs()
+	}
+	return 0
+}
+
 // Err returns why the Port can send and receive no more, or nil: the interface
 // was removed, or its XDP program was.
 func (p *Port) Err() error {

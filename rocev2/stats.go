@@ -79,7 +79,7 @@ func (p *Port) namedCounters() map[string]uint64 {
 		"nak_remote_operation": c.NAKRemoteOp, "nak_sequence": c.NAKSequence,
 		"dropped_messages": c.DroppedMessages, "unsent": c.Unsent,
 		"read_replays": c.ReadReplays, "atomic_replays": c.AtomicReplays,
-		"np_ecn_marked_roce_packets": c.MarkedPkts, "np_cnp_sent": c.CNPSent, "rp_cnp_handled": c.CNPHandled,
+		"np_ecn_marked_roce_packets": c.MarkedPkts, "np_cnp_sent": c.CNPSent, "rp_cnp_handled": c.CNPHandled, "link_downed": p.LinkDowned(),
 		"multicast_xmit_packets": c.MulticastSent, "multicast_rcv_packets": c.MulticastRcvd, "multicast_rcv_copies": c.MulticastCopies,
 	}
 }

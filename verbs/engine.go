@@ -19,6 +19,7 @@ type engine interface {
 	PKeys() ib.PKeyTable
 	ActiveMTU() ib.MTU
 	State() ib.PortState
+	LinkDowned() uint64
 	Err() error
 	OnChange(func())
 	SetAllowPeers([]netip.Prefix) error

@@ -40,6 +40,10 @@ func TestPortEvents(t *testing.T) {
 		{func() { b.engine.state = ib.PortDown }, []Event{down}},
 		{func() { b.engine.gids[1] = ib.GID{1} }, []Event{gids}},
 		{func() { b.engine.state, b.engine.gids[1] = ib.PortActive, ib.GID{} }, []Event{up, gids}},
+		{func() { b.engine.downs++ }, []Event{down, up}}, // it is up again
+		{func() { b.engine.state = ib.PortDown; b.engine.downs++ }, []Event{down}},
+		{func() { b.engine.downs++ }, []Event{up, down}}, // it was up meanwhile
+		{func() { b.engine.state = ib.PortActive; b.engine.downs++ }, []Event{down, up}},
 		{func() { b.engine.dead = errors.New("removed") }, []Event{{Type: EventDeviceFatal}}},
 	} {
 		c.change()

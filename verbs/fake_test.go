@@ -21,6 +21,7 @@ type fakeEngine struct {
 	worker   fakeWorker
 	fail     error // of createQP
 	state    ib.PortState
+	downs    uint64
 	dead     error
 	gids     []ib.GID
 	changed  func()
@@ -43,6 +44,7 @@ func (w *fakeWorker) EndLease() { w.ends.Add(1) }
 
 func (e *fakeEngine) Name() string                            { return "fake0" }
 func (e *fakeEngine) State() ib.PortState                     { return e.state }
+func (e *fakeEngine) LinkDowned() uint64                      { return e.downs }
 func (e *fakeEngine) Err() error                              { return e.dead }
 func (e *fakeEngine) OnChange(f func())                       { e.changed = f }
 func (e *fakeEngine) SetAllowPeers([]netip.Prefix) error      { return nil }

@@ -125,12 +125,13 @@ func (d *Device) Capture(ctx context.Context, w io.Writer) error {
 // portState is what port events are made from.
 type portState struct {
 	state ib.PortState
+	downs uint64 // how often the link went down
 	gids  []ib.GID
 	dead  bool
 }
 
 func (d *Device) portState() portState {
-	return portState{d.engine.State(), slices.Clone(d.engine.GIDs()), d.engine.Err() != nil}
+	return portState{d.engine.State(), d.engine.LinkDowned(), slices.Clone(d.engine.GIDs()), d.engine.Err() != nil}
 }
 
 // watchPort raises port events from now on.
@@ -141,14 +142,31 @@ func (d *Device) watchPort() {
 		if now.dead && !was.dead {
 			d.events.push(Event{Type: EventDeviceFatal})
 		}
-		if now.state != was.state {
-			d.events.push(Event{Type: stateEvent(now.state), Port: 1})
+		for _, s := range states(&was, &now) {
+			d.events.push(Event{Type: stateEvent(s), Port: 1})
 		}
 		if !slices.Equal(now.gids, was.gids) {
 			d.events.push(Event{Type: EventGIDChange, Port: 1})
 		}
 		was = now
 	})
+}
+
+// states lists the states that a port went through, the last of each. A link that went
+// down was up before, and may be so again.
+func states(was, now *portState) (list []ib.PortState) {
+	if now.downs != was.downs {
+		if was.state != ib.PortActive && now.state != ib.PortActive {
+			list = append(list, ib.PortActive)
+		}
+		list = append(list, ib.PortDown)
+	} else if now.state == was.state {
+		return nil
+	}
+	if now.state == ib.PortActive || len(list) == 0 {
+		list = append(list, now.state)
+	}
+	return list
 }
 
 func stateEvent(s ib.PortState) EventType {

@@ -47,6 +47,7 @@ type Interface struct {
 	link   atomic.Pointer[linkState]
 
 	joined memberships
+	seen   observed // only for the goroutine that watches
 
 	mu          sync.Mutex // guards what follows
 	netdevs     []netdev
@@ -60,12 +61,31 @@ type Interface struct {
 
 // linkState is what may change of an interface.
 type linkState struct {
-	mac  [6]byte
-	mtu  int
-	up   bool // set up, and with a carrier
-	l3   bool // its frames have no Ethernet header
-	gone bool // removed, or moved to another namespace
+	mac   [6]byte
+	mtu   int
+	up    bool   // set up, and with a carrier
+	l3    bool   // its frames have no Ethernet header
+	gone  bool   // removed, or moved to another namespace
+	downs uint64 // how often it went down
 }
+
+// observed is what was seen last of whether an interface is up. The kernel tells each
+// change by a message, which may be read when that is over; what is asked for is the
+// present, and may be ahead of the messages.
+type observed struct {
+	up    bool
+	downs uint64
+}
+
+func (o *observed) see(up bool) {
+	if o.up && !up {
+		o.downs++
+	}
+	o.up = up
+}
+
+// isUp reports whether flags of an interface say that it is set up and has a carrier.
+func isUp(flags uint32) bool { return flags&unix.IFF_UP != 0 && flags&unix.IFF_RUNNING != 0 }
 
 // Open begins to watch an interface of the calling thread's network namespace.
 func Open(name string) (*Interface, error) { return openWith(name, (*netlink.Handle).LinkList) }
@@ -138,6 +158,9 @@ func (i *Interface) MTU() int { return i.link.Load().mtu }
 
 // Up reports whether the interface is up and has a carrier.
 func (i *Interface) Up() bool { return i.link.Load().up }
+
+// Downs returns how often the interface went down since Open, also for a moment.
+func (i *Interface) Downs() uint64 { return i.link.Load().downs }
 
 // Gone reports whether the interface was removed, or moved to another namespace.
 func (i *Interface) Gone() bool { return i.link.Load().gone }
@@ -215,7 +238,9 @@ func (i *Interface) readLink() (changed bool, err error) {
 		return false, fmt.Errorf("look at the interface: %w", err)
 	}
 	a := link.Attrs()
-	now := linkState{mtu: a.MTU, up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0}
+	now := linkState{mtu: a.MTU, up: isUp(a.RawFlags)}
+	i.seen.see(now.up)
+	now.downs = i.seen.downs
 	now.l3 = a.EncapType != "ether" && a.EncapType != "loopback"
 	copy(now.mac[:], a.HardwareAddr)
 	old := i.link.Swap(&now)
@@ -228,7 +253,8 @@ func (i *Interface) setGone() bool {
 		now = *old
 	}
 	was := now.gone
-	now.up, now.gone = false, true
+	i.seen.see(false)
+	now.up, now.gone, now.downs = false, true, i.seen.downs
 	i.link.Store(&now)
 	return !was
 }

@@ -340,3 +340,19 @@ func TestCloseLeavesNoDescriptor(t *testing.T) {
 		t.Fatalf("%d descriptors before, %d after", before, after)
 	}
 }
+
+// An interface that is down for less time than it takes to look has been down.
+func TestShortFlap(t *testing.T) {
+	p := nettest.New(t, nettest.Config{})
+	w := watch(t, p.Ends[0])
+	for range 20 {
+		w.eventually("the interface up", w.Up)
+		before := w.Downs()
+		for _, up := range []bool{false, true} {
+			if err := w.end.NS.SetUp(w.end.Name, up); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.eventually("a flap", func() bool { return w.Downs() > before })
+	}
+}

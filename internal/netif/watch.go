@@ -1,6 +1,7 @@
 package netif
 
 import (
+	"encoding/binary"
 	"errors"
 	"syscall"
 
@@ -55,6 +56,7 @@ func (i *Interface) take(msgs []syscall.NetlinkMessage) {
 		}
 		switch m.Header.Type {
 		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+			i.observe(m)
 			link = true
 		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 			addrs = true
@@ -80,6 +82,17 @@ func (i *Interface) take(msgs []syscall.NetlinkMessage) {
 	if changed {
 		i.changed()
 	}
+}
+
+// observe takes in whether a message about the interface says that it is up: it may be
+// otherwise by now.
+func (i *Interface) observe(m *syscall.NetlinkMessage) {
+	const family, index, flags = 0, 4, 8 // in struct ifinfomsg
+	if len(m.Data) < unix.SizeofIfInfomsg || int(binary.NativeEndian.Uint32(m.Data[index:])) != i.index ||
+		m.Data[family] != unix.AF_UNSPEC { // a bridge tells of its ports
+		return
+	}
+	i.seen.see(m.Header.Type == unix.RTM_NEWLINK && isUp(binary.NativeEndian.Uint32(m.Data[flags:])))
 }
 
 func (i *Interface) takeNeighbour(m *syscall.NetlinkMessage) (changed bool) {

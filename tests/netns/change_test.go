@@ -208,6 +208,21 @@ func TestLinkFlaps(t *testing.T) {
 	}
 }
 
+// A link that is down for less than 2 ms was down: both events tell so, each time.
+func TestShortFlaps(t *testing.T) {
+	p, devs := openPair(t, nettest.Config{Bridge: true})
+	for range 20 {
+		setUp(t, p.Ends[0], false)
+		setUp(t, p.Ends[0], true)
+		wantEvent(t, devs[0], verbs.EventPortErr)
+		wantEvent(t, devs[0], verbs.EventPortActive)
+		eventually(t, "the port active", func() bool { return devs[0].QueryPort().State == ib.PortActive })
+	}
+	if n := devs[0].Stats().Counters["link_downed"]; n < 20 {
+		t.Errorf("link_downed is %d", n)
+	}
+}
+
 // setUp sets an end's link up or down. Down, it loses its IPv6 addresses, which
 // come back here.
 func setUp(t testing.TB, e *nettest.End, up bool) {
