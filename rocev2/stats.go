@@ -20,9 +20,10 @@ type Stats struct {
 	Reasons   []string          `json:"rung_reasons,omitempty"` // what was wrong with each better way
 	Trouble   string            `json:"link_trouble,omitempty"` // why nothing may come although it is open
 	State     string            `json:"state"`
-	MTU       int               `json:"mtu"`        // of the interface, bytes
-	ActiveMTU int               `json:"active_mtu"` // bytes of payload a packet
-	GIDs      []string          `json:"gids"`       // by index; "" where there is none
+	MTU       int               `json:"mtu"`                             // of the interface, bytes
+	ActiveMTU int               `json:"active_mtu"`                      // bytes of payload a packet
+	GIDs      []string          `json:"gids"`                            // by index; "" where there is none
+	NoGID     int               `json:"addresses_without_gid,omitempty"` // of the interface: the table is full
 	PKeys     ib.PKeyTable      `json:"pkeys"`
 	QPs       int               `json:"qps"`
 	Groups    map[string]int    `json:"multicast_groups,omitempty"` // QPs attached to each
@@ -59,6 +60,7 @@ func (p *Port) Stats() Stats {
 		}
 	}
 	if d := p.netdev; d != nil {
+		s.NoGID = d.WithoutGID()
 		s.Link, s.Reasons = d.carrier.kind().String(), d.reasons
 		d.carrier.describe(&s)
 	}

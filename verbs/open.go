@@ -50,6 +50,7 @@ type DeviceInfo struct {
 	Port     PortAttr
 	GIDs     []ib.GID // as the device's GID table would begin
 	VLANs    []uint16 // ids of the 802.1Q VLANs that the GIDs are of, by index; 0: none
+	NoGID    int      // addresses of the interface that have no GID, as the table is full
 	Netdevs  []string // that have the addresses: the interface, VLANs above it, or the bond that it is the active slave of
 }
 
@@ -80,7 +81,7 @@ func describe(i *net.Interface) (DeviceInfo, error) {
 	}
 	defer n.Close()
 	d := DeviceInfo{
-		Name: i.Name, NodeGUID: ib.GUIDFromMAC(i.HardwareAddr), MTU: n.MTU(), GIDs: n.GIDs(), VLANs: n.VLANs(), Netdevs: n.Netdevs(),
+		Name: i.Name, NodeGUID: ib.GUIDFromMAC(i.HardwareAddr), MTU: n.MTU(), GIDs: n.GIDs(), VLANs: n.VLANs(), Netdevs: n.Netdevs(), NoGID: n.WithoutGID(),
 		Port: portAttr(ib.PortDown, ib.MTUForLink(n.MTU())),
 	}
 	if n.Up() {

@@ -56,6 +56,14 @@ func printDevice(w io.Writer, d *verbs.DeviceInfo) {
 			fmt.Fprintf(w, "    GID %d: %v%s\n", i, g, whose(d, i))
 		}
 	}
+	printNoGID(w, d.NoGID)
+}
+
+// printNoGID tells of addresses that can't be used.
+func printNoGID(w io.Writer, n int) {
+	if n > 0 {
+		fmt.Fprintf(w, "    %d more addresses have no GID: the table is full\n", n)
+	}
 }
 
 // printHolder says what the process that holds a device has, and what it got of the

@@ -14,6 +14,7 @@ import (
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/tests/owner"
 	"github.com/urxe/urxe/verbs"
 )
@@ -253,5 +254,17 @@ func TestHeldInterface(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Addresses that have no GID are told of.
+func TestAddressesWithoutGID(t *testing.T) {
+	var devices, stats bytes.Buffer
+	printDevice(&devices, &verbs.DeviceInfo{Name: "eth0", NoGID: 7})
+	printStats(&stats, &rocev2.Stats{Device: "eth0", NoGID: 7}, false)
+	for _, s := range []string{devices.String(), stats.String()} {
+		if !strings.Contains(s, "    7 more addresses have no GID: the table is full\n") {
+			t.Errorf("%s", s)
+		}
 	}
 }

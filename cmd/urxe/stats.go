@@ -86,6 +86,7 @@ func printStats(w io.Writer, s *rocev2.Stats, all bool) {
 	if s.Trouble != "" {
 		fmt.Fprintf(w, "    trouble: %s\n", s.Trouble)
 	}
+	printNoGID(w, s.NoGID)
 	printCounters(w, "", s.Counters, all)
 	printCounters(w, "dropped: ", s.Drops, all)
 }

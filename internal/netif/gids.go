@@ -17,14 +17,17 @@ import (
 )
 
 // MaxGIDs is how many GIDs a table holds: an address vector has 8 bits for the
-// index. Addresses beyond it are not in the table.
+// index. Addresses beyond it are not in the table, but counted.
 const MaxGIDs = 256
 
 // gidTable gives each address of the interface an index. Index 0 is for the
 // link-local IPv6 address, as in the kernel's table, and empty while there is
 // none; the others follow in the order in which they were added. An address
 // that goes away leaves its index empty, and finds it again when it returns.
-type gidTable struct{ slots []slot }
+type gidTable struct {
+	slots []slot
+	left  int // addresses that have none
+}
 
 type slot struct {
 	entry
@@ -45,6 +48,7 @@ func (e *entry) is(o entry) bool { return e.gid == o.gid && e.vlan == o.vlan }
 type view struct {
 	gids  []ib.GID // zero for absent addresses
 	vlans []uint16
+	left  int
 }
 
 // update makes present the addresses of list, which are in the order in which
@@ -60,11 +64,17 @@ func (t *gidTable) update(list []entry) (changed bool) {
 			s.present, changed = false, true
 		}
 	}
+	left := 0
 	for _, e := range list {
-		if s := t.slotOf(e); s != nil && !s.present {
+		switch s := t.slotOf(e); {
+		case s == nil:
+			left++
+		case !s.present:
 			*s, changed = slot{e, true}, true
 		}
 	}
+	changed = changed || left != t.left
+	t.left = left
 	return changed
 }
 
@@ -94,7 +104,7 @@ func (t *gidTable) slotOf(e entry) *slot {
 
 // shown returns what the table shows.
 func (t *gidTable) shown() *view {
-	g := &view{make([]ib.GID, len(t.slots)), make([]uint16, len(t.slots))}
+	g := &view{make([]ib.GID, len(t.slots)), make([]uint16, len(t.slots)), t.left}
 	for i, s := range t.slots {
 		if s.present {
 			g.gids[i], g.vlans[i] = s.gid, s.vlan

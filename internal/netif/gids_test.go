@@ -73,6 +73,20 @@ func TestFullTableTakesIndicesOfTheGone(t *testing.T) {
 	}
 }
 
+// Addresses that find the table full are counted, and get an index when one is free.
+func TestAddressesWithoutGID(t *testing.T) {
+	var table gidTable
+	var list []ib.GID
+	for i := range MaxGIDs + 2 { // index 0 is for a link-local one
+		list = append(list, ib.GIDFromAddr(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})))
+	}
+	for _, c := range []struct{ from, left int }{{3, 0}, {2, 1}, {0, 3}, {1, 2}, {5, 0}} {
+		if !table.update(untagged(list[c.from:])) || table.shown().left != c.left {
+			t.Errorf("%d addresses: %d without a GID, want %d", len(list)-c.from, table.shown().left, c.left)
+		}
+	}
+}
+
 func TestOrderOfAddresses(t *testing.T) {
 	a := func(s string, added, flags uint32) address {
 		return address{ip: netip.MustParseAddr(s), added: added, flags: flags}

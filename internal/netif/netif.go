@@ -174,6 +174,9 @@ func (i *Interface) GIDs() []ib.GID { return i.gids.Load().gids }
 // than that of GIDs a moment before.
 func (i *Interface) VLANs() []uint16 { return i.gids.Load().vlans }
 
+// WithoutGID returns how many addresses have no GID, as the table is full.
+func (i *Interface) WithoutGID() int { return i.gids.Load().left }
+
 // Netdevs returns the names of the netdevs that the addresses are of, by GID index.
 func (i *Interface) Netdevs() []string {
 	i.mu.Lock()

@@ -2,9 +2,12 @@ package netns
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,6 +209,40 @@ func TestLinkFlaps(t *testing.T) {
 			everyOperation(t, a, b, 5001, 1, nil)
 		})
 	}
+}
+
+// Addresses that find the GID table full are told of, by the device and by who lists it.
+func TestMoreAddressesThanGIDs(t *testing.T) {
+	p, devs := openPair(t, nettest.Config{})
+	e := p.Ends[0]
+	var batch strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&batch, "addr add 10.78.%d.%d/16 dev %s\n", i>>8, i&255, e.Name)
+	}
+	file := filepath.Join(t.TempDir(), "batch")
+	if err := os.WriteFile(file, []byte(batch.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.NS.Run("ip", "-batch", file); err != nil {
+		t.Fatal(err)
+	}
+	const left = 300 + 3 - 256 // beside the link-local address, an IPv4 and an IPv6 one
+	eventually(t, "addresses without a GID", func() bool { return devs[0].Stats().NoGID == left })
+	if err := e.NS.Do(func() error {
+		list, err := verbs.Devices()
+		for _, d := range list {
+			if d.Name == e.Name && d.NoGID != left {
+				t.Errorf("%d addresses without a GID, want %d", d.NoGID, left)
+			}
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.NS.Run("ip", "addr", "flush", "dev", e.Name, "to", "10.78.0.0/24"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all addresses GIDs", func() bool { return devs[0].Stats().NoGID == 0 })
 }
 
 // A link that is down for less than 2 ms was down: both events tell so, each time.
