@@ -8,7 +8,7 @@ import (
 // find returns the QP with number n, on whichever worker it lives, or nil.
 // Packets come in runs, so it asks the one before first.
 func (w *Worker) find(n ib.QPN) *QP {
-	if q := w.last; q != nil && q.number == n && !q.dead.Load() {
+	if q := w.recent; q != nil && q.number == n && !q.dead.Load() {
 		return q
 	}
 	return w.port.qps.Get(uint32(n))

@@ -200,8 +200,8 @@ func (q *QP) destroy() {
 	w.port.qps.Delete(uint32(q.number))
 	w.deactivate(q)
 	w.timers.remove(q)
-	if w.last == q {
-		w.last = nil
+	if w.recent == q {
+		w.recent = nil
 	}
 	delete(w.qps, q)
 	w.load.Add(-1)

@@ -121,7 +121,7 @@ func (w *Worker) judge(f *RxFrame, v wire.Verdict) {
 
 // deliver gives a packet to its QP, which lives here.
 func (w *Worker) deliver(q *QP, p *wire.Packet, now clock.Time) wire.Verdict {
-	w.last = q
+	w.recent = q
 	if v := q.admits(p); v != wire.Accepted {
 		return v
 	}

@@ -25,9 +25,9 @@ const (
 	// longestStandby is how late, after the end of a lease, the goroutine may
 	// notice that.
 	longestStandby = 500 * time.Microsecond
-	// patience is how many Polls find nothing before the poller gives up the
+	// yieldAfter is how many Polls find nothing before the poller gives up the
 	// processor: some 20 µs.
-	patience = 100
+	yieldAfter = 100
 	// defaultSpin is how long an idle worker looks again before it sleeps.
 	defaultSpin = 20 * time.Microsecond
 )
@@ -58,7 +58,7 @@ type Worker struct {
 		room  int // as asked for; 0: it isn't
 	}
 	skipWaits int // so many acknowledgements that could wait don't
-	last      *QP // who got the last packet
+	recent    *QP // who got the last packet
 	qps       map[*QP]struct{}
 	timers    timers
 	bursts    map[CQ]*cqBurst
@@ -195,7 +195,7 @@ func (w *Worker) kick() {
 // on takes the processor from the one that it waits for, if there are fewer
 // processors than pollers: so it gives it up from time to time.
 func (w *Worker) pause() {
-	if w.fruitless.Add(1)%patience == 0 {
+	if w.fruitless.Add(1)%yieldAfter == 0 {
 		runtime.Gosched()
 		yield()
 	}
@@ -283,7 +283,7 @@ func (w *Worker) run() {
 		switch {
 		case w.Step(now):
 			busy = now
-		case now.Sub(busy) < w.spin && !crowded():
+		case now.Sub(busy) < w.spin && !outnumbered():
 		default:
 			// Whoever this Step made runnable runs before the thread sleeps in
 			// the kernel, which would keep its processor for some time.
@@ -296,9 +296,9 @@ func (w *Worker) run() {
 // liveWorkers counts the goroutines of all workers of the process.
 var liveWorkers atomic.Int32
 
-// crowded reports whether the workers, if all of them ran at once, would leave
+// outnumbered reports whether the workers, if all of them ran at once, would leave
 // no processor of Go's to anyone else.
-func crowded() bool { return runtime.GOMAXPROCS(0) <= int(liveWorkers.Load()) }
+func outnumbered() bool { return runtime.GOMAXPROCS(0) <= int(liveWorkers.Load()) }
 
 // sleep announces how the goroutine rests, looks once more for what came in
 // before that was seen, and waits.
@@ -312,7 +312,7 @@ func (w *Worker) sleep(how uint32, until clock.Time) {
 	stay := how == standby || !w.hasWork() && w.leased.Load() <= int64(clock.Now())
 	switch {
 	case !stay || w.closed.Load():
-	case how == standby && crowded():
+	case how == standby && outnumbered():
 		w.stand(until)
 	default:
 		// A dead Link may call itself ready for ever.

@@ -121,8 +121,8 @@ func (q *QP) enterErr(closing bool) {
 		q.resp.drop()
 	}
 	q.flush()
-	if q.cfg.SharedRQ && !q.resp.last {
-		q.resp.last = true
+	if q.cfg.SharedRQ && !q.resp.toldLast {
+		q.resp.toldLast = true
 		q.cfg.Host.Notify(q, EventLastWQEReached)
 	}
 }

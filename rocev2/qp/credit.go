@@ -19,7 +19,8 @@ type PostedQueue interface {
 type credits struct {
 	limited bool
 	limit   uint32 // index of the first request for which there may be no receive
-	probe   uint64 // sequence number behind the last packet beyond them
+	// overdraft is the sequence number behind the last packet beyond them.
+	overdraft uint64
 }
 
 // grant takes the credits of an acknowledgement of all requests below acking.
@@ -34,19 +35,19 @@ func (r *requester) beyondCredit(t *request) bool {
 	return r.credits.limited && t.op.receives && int32(r.cur-r.credits.limit) >= 0
 }
 
-// probing reports whether the packet at nxt has to wait: it is beyond the
+// overdrawn reports whether the packet at nxt has to wait: it is beyond the
 // credits, and the last such packet isn't acknowledged. A message whose first
 // packet is has its receive.
-func (r *requester) probing(t *request) bool {
-	return r.una < r.credits.probe && r.una <= t.first && r.beyondCredit(t)
+func (r *requester) overdrawn(t *request) bool {
+	return r.una < r.credits.overdraft && r.una <= t.first && r.beyondCredit(t)
 }
 
-// probes notes that the packet at nxt begins a request beyond the credits, if it does.
-func (r *requester) probes(t *request) bool {
+// overdraws notes that the packet at nxt begins a request beyond the credits, if it does.
+func (r *requester) overdraws(t *request) bool {
 	if r.nxt != t.first || !r.beyondCredit(t) {
 		return false
 	}
-	r.credits.probe = r.nxt + 1
+	r.credits.overdraft = r.nxt + 1
 	return true
 }
 

@@ -83,7 +83,7 @@ func TestCreditsAreKept(t *testing.T) {
 
 // Beyond its credits a requester sends a packet, and goes on when that is
 // acknowledged; what needs no receive isn't held back.
-func TestProbe(t *testing.T) {
+func TestOverdraft(t *testing.T) {
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend})
 	tq.plan()

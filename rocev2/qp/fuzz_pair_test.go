@@ -64,7 +64,7 @@ const (
 
 func (p *duo) step() {
 	step, e := p.s.next()%duoSteps, p.ends[p.s.next()&1]
-	// However much is lost, patience doesn't end: that is another test.
+	// However much is lost, retries don't end: that is another test.
 	p.ends[0].req.retries, p.ends[1].req.retries = 7, 7
 	switch step {
 	case duoPost:

@@ -79,7 +79,7 @@ func (z *lossy) connectAgain() {
 func (z *lossy) play() {
 	steps := []func(){
 		z.postSend, z.postSend, z.postRecv, z.postRecv, z.packet, z.packet, z.packet, z.packet, z.plan1, z.plan1, z.plan1,
-		z.changePath, z.changeMemory, z.changeState, z.batch.Run, func() { z.burst = !z.burst }, func() { z.sleep(pathPatience / 3) },
+		z.changePath, z.changeMemory, z.changeState, z.batch.Run, func() { z.burst = !z.burst }, func() { z.sleep(pathTimeout / 3) },
 	}
 	for len(z.s) > 0 {
 		steps[int(z.s.next())%len(steps)]()

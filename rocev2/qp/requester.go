@@ -35,7 +35,7 @@ type requester struct {
 	retries    uint8    // left
 	rnrRetries uint8    // left
 
-	ackDeadline clock.Time // local ACK timeout; of UC and UD, the end of patience with an unknown next hop
+	ackDeadline clock.Time // local ACK timeout; of UC and UD, when an unknown next hop is given up
 	rnrUntil    clock.Time // no request is sent before
 	timing      timing
 
@@ -177,7 +177,7 @@ func (q *QP) wantsRequest(now clock.Time) bool {
 		}
 		t = r.at(r.cur)
 	}
-	if r.probing(t) {
+	if r.overdrawn(t) {
 		return false
 	}
 	return r.nxt > t.first || q.state == RTS && q.mayStart(t)
@@ -213,37 +213,50 @@ func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 		t = r.at(r.cur)
 	}
 	again := r.nxt < r.high
-	if r.nxt == t.first && !again {
-		if status := q.checkRequest(t); status != Success {
-			q.failLocal(r.cur, status)
-			return false
-		}
-		if t.responds() {
-			r.rdAtomics++
-		}
+	if r.nxt == t.first && !again && !q.begin(t) {
+		return false
 	}
 	q.armTimer(now)
 	i, index := r.cur, r.nxt-t.first
 	h := q.headerOf(r.nxt)
 	n := q.requestHeader(t, index, &h)
+	h.AckReq = q.depart(t, again, now)
+	q.emitRequest(i, index*uint64(q.mtu), n, &h, p, b)
+	return true
+}
+
+// begin takes up t, the request at cur, unless it can't be sent at all.
+func (q *QP) begin(t *request) bool {
+	if status := q.checkRequest(t); status != Success {
+		q.failLocal(q.req.cur, status)
+		return false
+	}
+	if t.responds() {
+		q.req.rdAtomics++
+	}
+	return true
+}
+
+// depart moves nxt behind the packet of t there, which is sent now, and reports
+// whether that asks for an acknowledgement.
+func (q *QP) depart(t *request, again bool, now clock.Time) (ackReq bool) {
+	r := &q.req
 	sent := uint64(1)
 	if t.isRead() {
 		sent = t.packets // from its beginning: a part is asked for as a gap
 	}
 	r.flight++
 	r.sinceAck++
-	h.AckReq = q.wantsAck(t, index+sent, again)
-	if h.AckReq {
-		r.sinceAck = 0
-		if !again || r.nxt == r.nakAt && r.timing.count == 0 { // what a NAK says didn't come has one answer
-			r.time(t, now)
-		}
+	if !q.wantsAck(t, r.nxt-t.first+sent, again) {
+		q.moveOn(t, sent)
+		return false
+	}
+	r.sinceAck = 0
+	if !again || r.nxt == r.nakAt && r.timing.count == 0 { // what a NAK says didn't come has one answer
+		r.time(t, now)
 	}
 	q.moveOn(t, sent)
-	if h.AckReq {
-		q.expect(now)
-	}
-	q.emitRequest(i, index*uint64(q.mtu), n, &h, p, b)
+	q.expect(now)
 	return true
 }
 
@@ -252,7 +265,7 @@ func (q *QP) planRequest(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 func (q *QP) wantsAck(t *request, end uint64, again bool) bool {
 	r := &q.req
 	switch {
-	case r.probes(t), end == t.packets:
+	case r.overdraws(t), end == t.packets:
 		return true
 	case again && r.nxt == r.top(): // the retry should soon be known to work
 		return true

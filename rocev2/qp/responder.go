@@ -18,15 +18,15 @@ type responder struct {
 	cpsn ib.PSN // below it all is done: what an ACK acknowledges is the one before
 	msn  ib.MSN
 
-	ackOwed bool
-	lost    bool          // UC: what comes is of a message that was given up
-	nak     wire.Syndrome // owed; 0: none
-	nakSent bool          // for the present epsn: said once (9.7.5.1.3)
-	nakPSN  ib.PSN
-	refused bool // a request, which ended the connection
-	closing bool // in ERR: the NAK that says why, and what comes before it, is still owed
-	heard   bool // a packet came: COMM_EST
-	last    bool // LAST_WQE_REACHED was told
+	ackOwed  bool
+	lost     bool          // UC: what comes is of a message that was given up
+	nak      wire.Syndrome // owed; 0: none
+	nakSent  bool          // for the present epsn: said once (9.7.5.1.3)
+	nakPSN   ib.PSN
+	refused  bool // a request, which ended the connection
+	closing  bool // in ERR: the NAK that says why, and what comes before it, is still owed
+	heard    bool // a packet came: COMM_EST
+	toldLast bool // LAST_WQE_REACHED was told
 	// reading counts the READs and atomics accepted and not yet answered,
 	// replays the answers owed again.
 	reading, replays int

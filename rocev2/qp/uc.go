@@ -13,9 +13,9 @@ import (
 // receives drops a message that lacks a packet, and goes on with the next one.
 
 const (
-	// pathPatience is how long UC and UD wait for a next hop before they do what
+	// pathTimeout is how long UC and UD wait for a next hop before they do what
 	// a network does with what it can't deliver: lose it.
-	pathPatience = time.Second
+	pathTimeout = time.Second
 	// staleWindow is how far behind the expected PSN a packet may be to count as
 	// one that the network delivered late or twice, and not as one of a peer that
 	// lost many. InfiniBand's networks keep order, so that IBA 9.8.2 has no such
@@ -69,10 +69,10 @@ func (q *QP) wantsMessage() bool {
 	return q.state == RTS || q.inMessage()
 }
 
-// awaitPath sets an end to the patience with an unknown next hop.
+// awaitPath sets an end to the wait for a next hop.
 func (q *QP) awaitPath(now clock.Time) {
 	if q.req.ackDeadline == clock.Never {
-		q.req.ackDeadline = now.Add(pathPatience)
+		q.req.ackDeadline = now.Add(pathTimeout)
 	}
 }
 

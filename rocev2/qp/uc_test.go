@@ -455,7 +455,7 @@ func TestUCWithoutPath(t *testing.T) {
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 300)})
 	tq.send(SendWQE{ID: 2, Opcode: WRWrite, SGEs: tq.local(0, 8)})
 	tq.wantQuiet()
-	tq.sleep(pathPatience - 1)
+	tq.sleep(pathTimeout - 1)
 	tq.wantQuiet()
 	tq.wantWC()
 	tq.sleep(1)
@@ -469,7 +469,7 @@ func TestUCWithoutPath(t *testing.T) {
 	tq.SetPath(testPath)
 	tq.wantPacket(wire.Header{Opcode: wire.UCSendOnly, PSN: psnL(3)}, pattern[:8])
 	tq.wantWC(Completion{ID: 3, Opcode: WCSend})
-	tq.sleep(2 * pathPatience)
+	tq.sleep(2 * pathTimeout)
 	tq.wantQuiet()
 }
 

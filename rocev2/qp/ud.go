@@ -189,7 +189,7 @@ func (q *QP) timeoutUD(now clock.Time) {
 		if t.stage != parked {
 			continue
 		}
-		if end := t.since.Add(pathPatience); end > now { // later ones have waited less
+		if end := t.since.Add(pathTimeout); end > now { // later ones have waited less
 			r.ackDeadline = end
 			break
 		}

@@ -185,19 +185,19 @@ func TestUDParks(t *testing.T) {
 	}
 }
 
-// Patience with a next hop ends, one datagram at a time.
+// Datagrams wait so long for a next hop, each for itself.
 func TestUDGivesUp(t *testing.T) {
 	tq, unknown := newUD(t, UD), new(AH)
 	tq.send(tq.datagram(1, unknown, 10))
 	tq.wantQuiet()
-	tq.sleep(pathPatience / 2)
+	tq.sleep(pathTimeout / 2)
 	tq.send(tq.datagram(2, unknown, 20))
 	tq.wantQuiet()
-	tq.sleep(pathPatience/2 - 1)
+	tq.sleep(pathTimeout/2 - 1)
 	tq.wantWC()
 	tq.sleep(1)
 	tq.wantWC(Completion{ID: 1, Opcode: WCSend})
-	if got, want := tq.Deadline(), tq.now.Add(pathPatience/2); got != want {
+	if got, want := tq.Deadline(), tq.now.Add(pathTimeout/2); got != want {
 		t.Errorf("deadline %v, want %v", got, want)
 	}
 	unknown.SetPath(&Path{Template: *testPath})
@@ -265,7 +265,7 @@ func TestUDDrain(t *testing.T) {
 	tq.send(tq.datagram(2, known, 20))
 	tq.wantQuiet()
 	tq.wantEvents()
-	tq.sleep(pathPatience)
+	tq.sleep(pathTimeout)
 	tq.wantEvents(EventSQDrained)
 	tq.wantWC(Completion{ID: 1, Opcode: WCSend})
 	if err := tq.Modify(&Attr{State: RTS}, AttrState, tq.now); err != nil {
