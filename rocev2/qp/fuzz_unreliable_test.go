@@ -2,6 +2,7 @@ package qp
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // FuzzUnreliable drives a UC or UD QP by a script of posts, packets, plans,
 // timers, changes of state, paths and memory. Whatever comes: nothing is
 // answered, what is sent is well-formed, each work request completes once, in
-// order, and with ERR all do.
+// order, and with ERR all do, but for receives that wait in a shared queue.
 func FuzzUnreliable(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 40 {
@@ -61,6 +62,7 @@ func newLossy(t *testing.T, b []byte) *lossy {
 	z.typ = pick(&z.s, UC, UD)
 	z.testQP = newTyped(t, z.typ)
 	z.cfg.Trace = nil
+	z.cfg.SharedRQ = pick(&z.s, false, true)
 	z.ahs = []*AH{newAH(), new(AH)}
 	z.connectAgain()
 	return z
@@ -72,8 +74,16 @@ func (z *lossy) connectAgain() {
 	if err := z.Modify(&Attr{State: Reset}, AttrState, z.now); err != nil {
 		z.t.Fatal(err)
 	}
-	z.posted = [2][]uint64{}
+	z.posted = [2][]uint64{z.waiting()}
 	z.connect(func(a *Attr) { a.QKey = testQKey })
+}
+
+// waiting returns the receives that the QP hasn't taken.
+func (z *lossy) waiting() (ids []uint64) {
+	for _, w := range z.rq.recvs[z.rq.next:] {
+		ids = append(ids, w.ID)
+	}
+	return ids
 }
 
 func (z *lossy) play() {
@@ -85,10 +95,23 @@ func (z *lossy) play() {
 		steps[int(z.s.next())%len(steps)]()
 		if !z.burst {
 			z.batch.Run()
+			z.checkHeld()
 		}
 		z.digest()
 	}
 	z.end()
+}
+
+// checkHeld checks that of a shared queue the QP has the receive of the message in
+// progress and no other.
+func (z *lossy) checkHeld() {
+	held, want := int(z.resp.tail-z.resp.head), 0
+	if z.resp.msg.wqe != nil {
+		want = 1
+	}
+	if z.cfg.SharedRQ && held != want {
+		z.t.Fatalf("the QP holds %d receives, want %d", held, want)
+	}
 }
 
 // list is one to three elements, seldom of no good memory.
@@ -252,8 +275,9 @@ func (z *lossy) end() {
 			z.t.Fatalf("send %d has not completed", id)
 		}
 	}
-	if len(z.posted[0]) > 0 || z.sq.retired != len(z.sq.sends) || z.rq.retired != len(z.rq.recvs) {
-		z.t.Fatalf("receives %v not complete; %d of %d sends, %d of %d receives given back", z.posted[0],
-			z.sq.retired, len(z.sq.sends), z.rq.retired, len(z.rq.recvs))
+	if !slices.Equal(z.posted[0], z.waiting()) || z.sq.retired != len(z.sq.sends) || z.rq.retired != z.rq.next ||
+		!z.cfg.SharedRQ && z.rq.next != len(z.rq.recvs) {
+		z.t.Fatalf("receives %v not complete; %d of %d sends, %d of %d receives given back, of %d", z.posted[0],
+			z.sq.retired, len(z.sq.sends), z.rq.retired, z.rq.next, len(z.rq.recvs))
 	}
 }
