@@ -2,9 +2,11 @@ package rocev2
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/internal/steps"
@@ -108,4 +110,46 @@ func TestLadderRefusesBadOptions(t *testing.T) {
 	if s := LinkAuto.String() + LinkAFXDP.String() + LinkAFPacket.String(); s != "autoaf_xdpaf_packet" {
 		t.Error(s)
 	}
+}
+
+// An address that the kernel can give no packets of, as the filter is full of others, is
+// told of until it can.
+func TestAddressThatDoesNotCome(t *testing.T) {
+	pair := nettest.New(t, nettest.Config{})
+	e := pair.Ends[0]
+	p, err := openOver(e, NetdevOptions{Link: LinkAFPacket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	q := newDatagrams(t, p, 0)
+	groups := 0
+	for err == nil && groups < MaxMcastQPAttach*8 {
+		groups++
+		err = q.AttachMcast(gid(fmt.Sprintf("ff0e::%x", groups)), 0)
+	}
+	if err == nil || p.Stats().Trouble != "" {
+		t.Fatalf("%d groups: %v, trouble %q", groups, err, p.Stats().Trouble)
+	}
+	until := func(what string, ok func(trouble string) bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); !ok(p.Stats().Trouble); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %q", what, p.Stats().Trouble)
+			}
+		}
+	}
+	if err := e.NS.Run("ip", "addr", "add", "fd99::1/64", "dev", e.Name, "nodad"); err != nil {
+		t.Fatal(err)
+	}
+	until("no trouble with the address", func(s string) bool { return strings.Contains(s, "packets to some GIDs don't come: ") })
+	for i := range 10 {
+		if err := q.DetachMcast(gid(fmt.Sprintf("ff0e::%x", i+1)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.NS.Run("ip", "addr", "add", "10.99.0.1/24", "dev", e.Name); err != nil {
+		t.Fatal(err)
+	}
+	until("still trouble", func(s string) bool { return s == "" })
 }

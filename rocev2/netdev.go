@@ -94,7 +94,8 @@ type netdev struct {
 	carrier carrier
 	reasons []string // why it is no better one
 
-	lost     atomic.Bool // the carrier was detached
+	unsynced atomic.Pointer[error] // of the last sync: packets to some address don't come
+	lost     atomic.Bool           // the carrier was detached
 	stop     chan struct{}
 	watching sync.WaitGroup
 
@@ -182,7 +183,11 @@ func (d *netdev) sync() (err error) {
 // Notify sees first that the kernel gives us packets to the addresses.
 func (d *netdev) Notify(f func()) {
 	d.Interface.Notify(func() {
-		_ = d.sync() // what failed is tried again with the next change
+		var failed *error
+		if err := d.sync(); err != nil { // it is tried again with the next change
+			failed = &err
+		}
+		d.unsynced.Store(failed)
 		f()
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"strings"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/control"
@@ -18,7 +19,7 @@ type Stats struct {
 	Link      string            `json:"link"`                   // "af_xdp", "af_packet" or "mem"
 	Rung      string            `json:"rung,omitempty"`         // how the link was opened
 	Reasons   []string          `json:"rung_reasons,omitempty"` // what was wrong with each better way
-	Trouble   string            `json:"link_trouble,omitempty"` // why nothing may come although it is open
+	Trouble   string            `json:"link_trouble,omitempty"` // why nothing, or not all, may come although it is open
 	State     string            `json:"state"`
 	MTU       int               `json:"mtu"`                             // of the interface, bytes
 	ActiveMTU int               `json:"active_mtu"`                      // bytes of payload a packet
@@ -63,6 +64,9 @@ func (p *Port) Stats() Stats {
 		s.NoGID = d.WithoutGID()
 		s.Link, s.Reasons = d.carrier.kind().String(), d.reasons
 		d.carrier.describe(&s)
+		if err := d.unsynced.Load(); err != nil {
+			s.Trouble = strings.TrimPrefix(s.Trouble+"; packets to some GIDs don't come: "+(*err).Error(), "; ")
+		}
 	}
 	return s
 }
