@@ -63,6 +63,8 @@ func (f *fakeCore) Handle(*wire.Packet, clock.Time, *mem.Batch) wire.Verdict {
 
 func (f *fakeCore) OnlyAcks(clock.Time) bool { return f.onlyAcks && f.owed.Load() > 0 }
 
+func (f *fakeCore) Prolong(now, until clock.Time) {}
+
 func (f *fakeCore) Expire(now clock.Time) {
 	if f.Deadline() <= now {
 		f.expiries.Add(1)

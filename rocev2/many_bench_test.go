@@ -83,6 +83,14 @@ func (c *manyQPs) run(t testing.TB, n, active, depth int) {
 	}
 }
 
+// post makes a message of each of the first n QPs.
+func (c *manyQPs) post(n int) {
+	for i := range n {
+		c.rings[i].posted++
+		c.qps[i].Doorbell()
+	}
+}
+
 // Whether a port's QPs are touched ahead or not, each gets what is its own.
 func TestManyQPs(t *testing.T) {
 	for _, n := range []int{fewQPs, fewQPs + 1, 3 * burst} {

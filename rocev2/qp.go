@@ -28,6 +28,7 @@ type machine interface {
 	OnlyAcks(now clock.Time) bool
 	HoldAcks(bool)
 	Deadline() clock.Time
+	Prolong(now, until clock.Time)
 	Expire(now clock.Time)
 	Unreachable(now clock.Time)
 	Release()

@@ -2,6 +2,7 @@ package rocev2
 
 import (
 	"testing"
+	"time"
 
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/internal/seeded"
@@ -67,5 +68,48 @@ func checkHeap(t *testing.T, h *timers) {
 		if i > 0 && h.heap[(i-1)/4].at > e.at {
 			t.Fatalf("entry %d is earlier than its parent", i)
 		}
+	}
+}
+
+// The answers of more than a burst of messages wait when their timeouts end, as when
+// the worker had no processor for that long: none is asked for again.
+func TestTimeoutsWaitForWhatCame(t *testing.T) {
+	c := newMany(t, 3*burst)
+	c.post(burst * 3)
+	for c.x.Workers()[0].Step(c.now) {
+	}
+	for c.y.Workers()[0].Step(c.now) {
+	}
+	c.now += clock.Time(time.Second)
+	for c.x.Workers()[0].Step(c.now) {
+	}
+	if n := c.x.Workers()[0].counters.Timeouts; n != 0 || c.cq.ok != len(c.qps) {
+		t.Errorf("%d timeouts, and %d of %d messages are done", n, c.cq.ok, len(c.qps))
+	}
+}
+
+// A flood holds no timeout up for longer than a queue of frames takes.
+func TestTimeoutInAFlood(t *testing.T) {
+	c := newMany(t, 1)
+	c.post(1)
+	c.x.Workers()[0].Step(c.now)
+	c.now += clock.Time(time.Second)
+	var f TxFrame
+	for range mostBehind + 1 {
+		link := c.y.Workers()[0].line
+		for range burst {
+			if !link.Reserve(&f, 64) {
+				t.Fatal("no frame for the flood")
+			}
+			link.Send(&f)
+		}
+		if err := link.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		c.now = c.now.Add(ackTime)
+		c.x.Workers()[0].Step(c.now)
+	}
+	if n := c.x.Workers()[0].counters.Timeouts; n != 1 {
+		t.Errorf("%d timeouts", n)
 	}
 }

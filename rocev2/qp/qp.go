@@ -324,6 +324,19 @@ func (q *QP) Deadline() clock.Time {
 	return d
 }
 
+// Prolong has the timers that wait for an answer, if they are due, run on until then:
+// the answer may have come and not been handled yet. A timeout may be up to four
+// times as long as asked for (IBA 9.9.2.1.1).
+func (q *QP) Prolong(now, until clock.Time) {
+	r := &q.req
+	if r.ackDeadline <= now {
+		r.ackDeadline = until
+	}
+	if r.timing.at <= now {
+		r.timing.at = until
+	}
+}
+
 // Expire lets run out the timers that are due. Plan may have work afterwards.
 func (q *QP) Expire(now clock.Time) {
 	if q.Deadline() > now {
