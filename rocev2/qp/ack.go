@@ -98,7 +98,7 @@ func (q *QP) advance(to uint64, now clock.Time, n *mem.Note) {
 	}
 	r.una = to
 	// Any progress gives all retries back (9.7.6.1.3).
-	r.retries, r.rnrRetries = q.attr.RetryCnt, q.attr.RNRRetry
+	r.retries, r.rnrRetries, r.timeouts = q.attr.RetryCnt, q.attr.RNRRetry, 0
 	if to > r.nakAt {
 		r.nakAt = noNAK
 	}

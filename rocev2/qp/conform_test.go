@@ -249,7 +249,7 @@ func TestRepeatedReadOfMemoryThatIsGone(t *testing.T) {
 func TestRetriesOfAllKinds(t *testing.T) {
 	conform.Row(t, "5.8/req-retries", "5.3/req-gap", "5.3/req-nak-sequence", "5.3/req-timeout", "5.3/req-implied")
 	kinds := map[string]func(*testQP){
-		"timeout":      func(tq *testQP) { tq.sleep(ackTimeout(rtsAttr.Timeout)) },
+		"timeout":      func(tq *testQP) { tq.sleep(tq.req.ackDeadline.Sub(tq.now)) },
 		"sequence NAK": func(tq *testQP) { tq.gets(nak(0, wire.NakSequence, 0), nil) },
 		"implied NAK":  func(tq *testQP) { tq.gets(ack(3, 1), nil) },
 		"gap":          func(tq *testQP) { tq.gets(readResponse(1, 1, 3), seq(256)) },

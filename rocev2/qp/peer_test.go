@@ -299,6 +299,19 @@ func (tq *testQP) sleep(d time.Duration) {
 	tq.Expire(tq.now)
 }
 
+// timeout lets the local ACK timer run out, which must take so many local ACK timeouts
+// and be quiet.
+func (tq *testQP) timeout(times time.Duration) {
+	tq.t.Helper()
+	d := tq.req.ackDeadline.Sub(tq.now)
+	if want := times * ackTimeout(tq.attr.Timeout); d != want {
+		tq.t.Fatalf("the timer takes %v, want %v", d, want)
+	}
+	tq.sleep(d - 1)
+	tq.wantQuiet()
+	tq.sleep(1)
+}
+
 func (tq *testQP) wantMem(off int, want []byte) {
 	tq.t.Helper()
 	if got := tq.mem[off : off+len(want)]; !bytes.Equal(got, want) {

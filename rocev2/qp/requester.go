@@ -34,6 +34,7 @@ type requester struct {
 	dry        bool     // the send queue was empty, and Posted wasn't called since
 	retries    uint8    // left
 	rnrRetries uint8    // left
+	timeouts   uint8    // since una moved, at most mostDelay
 
 	ackDeadline clock.Time // local ACK timeout; of UC and UD, when an unknown next hop is given up
 	rnrUntil    clock.Time // no request is sent before

@@ -115,22 +115,19 @@ func TestSequenceNAK(t *testing.T) {
 }
 
 func TestTimeoutExhaustsRetries(t *testing.T) {
-	conform.Row(t, "5.3/req-timeout", "5.8/req-retries", "5.8/req-flush", "5.8/fields")
+	conform.Row(t, "5.3/req-timeout", "5.8/req-retries", "5.8/req-flush", "5.8/fields", "5.4/detection")
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, SGEs: tq.local(0, 4)})
 	tq.send(SendWQE{ID: 2, Opcode: WRSend, SGEs: tq.local(0, 4)})
 	tq.recv(9, 0, 4)
-	timeout := ackTimeout(rtsAttr.Timeout)
-	for range rtsAttr.RetryCnt + 1 {
+	for _, timeouts := range []time.Duration{1, 2, 4, 4} {
 		tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(0), AckReq: true}, tq.mem[:4])
 		tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(1), AckReq: true}, tq.mem[:4])
 		tq.wantQuiet()
-		if tq.Deadline() != tq.now.Add(timeout) {
-			t.Fatalf("deadline in %v, want %v", tq.Deadline().Sub(tq.now), timeout)
+		if tq.Deadline() != tq.req.ackDeadline {
+			t.Fatalf("deadline in %v, want that of the timer", tq.Deadline().Sub(tq.now))
 		}
-		tq.sleep(timeout - 1)
-		tq.wantQuiet()
-		tq.sleep(1)
+		tq.timeout(timeouts)
 	}
 	// A failed request completes though it wasn't signalled.
 	tq.wantWC(Completion{ID: 1, Status: RetryExcErr}, Completion{ID: 2, Status: WRFlushErr}, Completion{ID: 9, Status: WRFlushErr, Opcode: WCRecv})
@@ -146,13 +143,13 @@ func TestProgressRestoresRetries(t *testing.T) {
 	tq := newQP(t, nil)
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 10*256)})
 	for i := range 9 {
-		for range rtsAttr.RetryCnt {
+		for _, timeouts := range []time.Duration{1, 2, 4} { // as many as there are retries
 			for {
 				if _, ok := tq.plan(); !ok {
 					break
 				}
 			}
-			tq.sleep(ackTimeout(rtsAttr.Timeout))
+			tq.timeout(timeouts)
 		}
 		tq.accepts(ack(i, 0), nil)
 	}
@@ -195,6 +192,24 @@ func TestRNRRetrySevenIsForEver(t *testing.T) {
 	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 4)})
 	for range 100 {
 		tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(0), AckReq: true}, tq.mem[:4])
+		tq.accepts(nak(0, wire.SyndromeRNR|1, 0), nil)
+		tq.sleep(10 * time.Microsecond)
+	}
+	tq.plan()
+	tq.accepts(ack(0, 1), nil)
+	tq.wantWC(Completion{ID: 1})
+}
+
+// A peer that has no receive is there: what was lost before no longer counts.
+func TestRNRRestoresRetries(t *testing.T) {
+	tq := newQP(t, func(a *Attr) { a.RNRRetry = 7 })
+	tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 4)})
+	for range 3 {
+		for _, timeouts := range []time.Duration{1, 2, 4} { // as many as there are retries
+			tq.plan()
+			tq.timeout(timeouts)
+		}
+		tq.plan()
 		tq.accepts(nak(0, wire.SyndromeRNR|1, 0), nil)
 		tq.sleep(10 * time.Microsecond)
 	}
@@ -493,7 +508,7 @@ func TestUnresolvedPathParks(t *testing.T) {
 	tq.SetPath(nil)
 	for range rtsAttr.RetryCnt + 1 {
 		tq.wantQuiet()
-		tq.sleep(ackTimeout(rtsAttr.Timeout))
+		tq.sleep(tq.Deadline().Sub(tq.now))
 	}
 	tq.wantWC(Completion{ID: 1, Status: RetryExcErr})
 }

@@ -13,10 +13,16 @@ import (
 // (9.7.6.1.3). Code 0 means never.
 func ackTimeout(code uint8) time.Duration { return 4096 * time.Nanosecond << code }
 
-// armTimer starts the local ACK timer if it doesn't run.
+// mostDelay is the binary logarithm of how many local ACK timeouts a timer may take
+// to run out (9.7.6.1.3).
+const mostDelay = 2
+
+// armTimer starts the local ACK timer if it doesn't run. It takes twice as long after
+// each timeout that brought nothing, as far as it may: a peer that has more to do than
+// it can would have to do all of it again, and never end.
 func (q *QP) armTimer(now clock.Time) {
-	if q.req.ackDeadline == clock.Never && q.attr.Timeout != 0 {
-		q.req.ackDeadline = now.Add(ackTimeout(q.attr.Timeout))
+	if r := &q.req; r.ackDeadline == clock.Never && q.attr.Timeout != 0 {
+		r.ackDeadline = now.Add(ackTimeout(q.attr.Timeout) << r.timeouts)
 	}
 }
 
@@ -85,6 +91,7 @@ func (q *QP) timeoutRC(now clock.Time) {
 		return
 	}
 	r.retries--
+	r.timeouts = min(r.timeouts+1, mostDelay)
 	r.gaps.askAnew()
 	q.rewind("timeout")
 	q.restartTimer(now)
@@ -118,7 +125,7 @@ func (q *QP) handleRNR(code uint8, now clock.Time, b *mem.Batch) wire.Verdict {
 	}
 	// The peer is there: what was lost before no longer counts, or a receiver
 	// that takes its time would end a connection that RNR retry 7 keeps for ever.
-	r.retries = q.attr.RetryCnt
+	r.retries, r.timeouts = q.attr.RetryCnt, 0
 	q.rewind("RNR NAK")
 	r.nakAt = noNAK
 	r.rnrUntil = now.Add(RNRTimeout(code))

@@ -169,15 +169,16 @@ func TestSyndromes(t *testing.T) {
 	}
 }
 
-// Silence ends a connection after one more timeout than there are retries.
+// Silence ends a connection after one more timeout than there are retries; the third
+// and later ones are as long as they may be.
 func TestSilence(t *testing.T) {
 	conform.Row(t, "5.11/14", "5.4/retries")
 	r := newRig(t, ib.MTU256)
-	const timeout = 4096 << 14 // ns
+	timeout := func(i uint8) time.Duration { return 4096 << 14 << min(i, 2) }
 	for retries := range uint8(8) {
 		r.asks(func(a *qp.Attr) { a.RetryCnt = retries })
-		for range retries {
-			r.sleep(timeout - 1)
+		for i := range retries {
+			r.sleep(timeout(i) - 1)
 			r.wantSends(0)
 			r.sleep(1)
 			r.wantSends(1)
@@ -185,7 +186,7 @@ func TestSilence(t *testing.T) {
 		if r.victim.Query().State != qp.RTS {
 			t.Fatal("ended too early")
 		}
-		r.sleep(timeout)
+		r.sleep(timeout(retries))
 		cs := r.victim.cq.got
 		if r.victim.Query().State != qp.Err || len(cs) != 1 || cs[0].Status != qp.RetryExcErr {
 			t.Fatalf("retry count %d: state %v, completions %+v", retries, r.victim.Query().State, cs)
