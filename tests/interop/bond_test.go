@@ -2,13 +2,20 @@ package interop
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/tests/interop/guest"
 )
 
@@ -25,16 +32,24 @@ const bondIP4, bondIP6 = "10.77.0.9", "fd77::9"
 // bondIn makes a bond with options of ip-link(8) for the rest of the test.
 func bondIn(t *testing.T, g *guest.Guest, options string) bond {
 	t.Helper()
+	return bondWith(t, g, options, bondIP4, bondIP6)
+}
+
+// bondWith is bondIn with addresses.
+func bondWith(t *testing.T, g *guest.Guest, options, ip4, ip6 string) bond {
+	t.Helper()
 	// Of the guest's interfaces in one network, each answers ARP for its own address alone.
 	g.Run(t, "sh", "-ec", `modprobe bonding max_bonds=0
 		echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
+		ethtool -s eth1 speed 1000 duplex full # for 802.3ad
+		ethtool -s eth2 speed 1000 duplex full
 		ip link add bond0 type bond miimon 10 `+options+`
 		ip link set eth1 master bond0
 		ip link set eth2 master bond0
 		for k in accept_dad dad_transmits router_solicitations accept_ra; do echo 0 >/proc/sys/net/ipv6/conf/bond0/$k; done
 		ip link set bond0 up
-		ip addr add `+bondIP4+`/24 dev bond0
-		ip addr add `+bondIP6+`/64 dev bond0 nodad`)
+		ip addr add `+ip4+`/24 dev bond0
+		ip addr add `+ip6+`/64 dev bond0 nodad`)
 	t.Cleanup(func() {
 		g.Run(t, "sh", "-ec", "ip link del bond0; ip link set eth1 down; ip link set eth2 down; echo 0 >/proc/sys/net/ipv4/conf/all/arp_ignore")
 	})
@@ -90,7 +105,13 @@ func (b bond) failOver(t *testing.T, n int) {
 // does something meanwhile, and returns how both ended; the client is urxe.
 func (b bond) pingpong(t *testing.T, p pingpong, iface string, peer *guest.Guest, meanwhile func()) (server, client func(context.Context) end) {
 	t.Helper()
-	s := peer.Background(t, append([]string{p.program()}, p.args(guest.Device)...)...)
+	return b.pingpongWith(t, p, iface, peer, guest.Device, meanwhile)
+}
+
+// pingpongWith is pingpong with a device of the peer.
+func (b bond) pingpongWith(t *testing.T, p pingpong, iface string, peer *guest.Guest, device string, meanwhile func()) (server, client func(context.Context) end) {
+	t.Helper()
+	s := peer.Background(t, append([]string{p.program()}, p.args(device)...)...)
 	peer.WaitListen(t, pingpongPort)
 	args := slices.Concat([]string{b.urxe, "pingpong", p.service}, p.args(iface), strings.Fields(p.flags), []string{peer.IP4})
 	c := b.Background(t, args...)
@@ -171,6 +192,107 @@ func TestBondHashes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Two bonds that have agreed on an aggregate by LACP, urxe on one and rxe on the other,
+// with cables between them, as the lab's bridge passes no LACP on.
+func TestBond8023ad(t *testing.T) {
+	y, x := guest.Start(t, guest.Kernel61, guest.Options{}), guest.Start(t, guest.Kernel612, guest.Options{})
+	withoutRxe(t, y)
+	for i := 1; i <= 2; i++ {
+		cable(t, y.Lab, fmt.Sprintf("t%d-%s", i, x.Name), fmt.Sprintf("t%d-%s", i, y.Name))
+	}
+	const mode = "mode 802.3ad lacp_rate fast xmit_hash_policy layer3+4"
+	a, b := bondWith(t, x, mode, "10.78.0.2", "fd78::2"), bondWith(t, y, mode, "10.78.0.3", "fd78::3")
+	for _, e := range []bond{a, b} {
+		e.until(t, "an aggregate of both slaves", func() bool {
+			return e.read(t, "/sys/class/net/bond0/bonding/ad_num_ports") == "2"
+		})
+	}
+	x.Run(t, "rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "bond0")
+	t.Cleanup(func() { x.Run(t, "rdma", "link", "del", "rxe1") })
+	for _, link := range []string{"auto", "af_packet"} {
+		t.Run(link, func(t *testing.T) {
+			before := []int{b.sent(t, "eth1"), b.sent(t, "eth2")}
+			p := pingpong{"srq", 1027, 1024, guest.GIDIPv4, 500, "", "--link " + link}
+			server, client := b.pingpongWith(t, p, "bond0", x, "rxe1", func() {})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			p.check(t, server(ctx), client(ctx))
+			for i, slave := range []string{"eth1", "eth2"} {
+				if n := b.sent(t, slave) - before[i]; link == "af_packet" && n < 100 {
+					t.Errorf("%s sent %d packets of 16 QPs", slave, n)
+				}
+			}
+		})
+	}
+}
+
+// cable joins two taps of the lab for the rest of the test, in the place of the bridge.
+func cable(t *testing.T, l *guest.Lab, a, b string) {
+	t.Helper()
+	ns, err := nettest.NamedNS(l.Switch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	var ends [2]int
+	for i, tap := range []string{a, b} {
+		if err := ns.Run("ip", "link", "set", tap, "nomaster"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := ns.Run("ip", "link", "set", tap, "master", "br0"); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := ns.Do(func() (err error) { ends[i], err = packetSocket(tap); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stopping atomic.Bool
+	var ended sync.WaitGroup
+	for i := range ends {
+		ended.Go(func() { carry(ends[i], ends[1-i], &stopping) })
+	}
+	t.Cleanup(func() {
+		stopping.Store(true)
+		ended.Wait()
+		unix.Close(ends[0])
+		unix.Close(ends[1])
+	})
+}
+
+// packetSocket opens a socket that has what comes in on an interface.
+func packetSocket(ifname string) (fd int, err error) {
+	i, err := net.InterfaceByName(ifname)
+	if err != nil {
+		return -1, err
+	}
+	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	patience := unix.NsecToTimeval(int64(100 * time.Millisecond)) // then it is looked whether the test is over
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
+	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}))
+	if err != nil {
+		unix.Close(fd)
+	}
+	return fd, err
+}
+
+// carry sends by one socket what comes by another.
+func carry(from, to int, stopping *atomic.Bool) {
+	frame := make([]byte, 1<<16)
+	for !stopping.Load() {
+		if n, err := unix.Read(from, frame); err == nil {
+			_, _ = unix.Write(to, frame[:n]) // a cable loses what finds no room
+		}
 	}
 }
 
