@@ -95,7 +95,8 @@ func (p pingpong) finish(t *testing.T, g *guest.Guest, c *guest.Capture, urxe *h
 		return
 	}
 	if ours.err != nil || theirs.err != nil {
-		t.Errorf("urxe's counters:\n%s\nrxe's, of all that it did:\n%s\nthe last packets:\n%s", urxe.stats, counters(t, g), tail(t, c))
+		t.Errorf("urxe's counters:\n%s\nrxe's, of all that it did:\n%s\nthe guest's console:\n%s\nthe last packets:\n%s",
+			urxe.stats, counters(t, g), g.Console(), tail(t, c))
 	}
 	p.check(t, ours, theirs)
 }
