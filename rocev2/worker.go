@@ -172,8 +172,9 @@ func (w *Worker) tryStep(now clock.Time) bool {
 	}
 	w.token.Unlock()
 	// A goroutine that sleeps for frames knows nothing of the lease, nor of what
-	// the Step has left to do. A Step without work changed nothing.
-	if worked && w.rest.Load() == asleep {
+	// the Step has left to do. A Step without work changed nothing, but who posted
+	// during it found the token taken.
+	if w.rest.Load() == asleep && (worked || w.hasWork()) {
 		w.wake()
 	}
 	return worked

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,6 +168,8 @@ type spyLink struct {
 	Link
 	err error // of Flush
 
+	recv atomic.Pointer[func()] // called in the next Recv
+
 	mu    sync.Mutex
 	waits []wait
 }
@@ -188,6 +191,13 @@ func (l *spyLink) last() (int, wait) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waits), l.waits[len(l.waits)-1]
+}
+
+func (l *spyLink) Recv(batch []RxFrame) int {
+	if f := l.recv.Swap(nil); f != nil {
+		(*f)()
+	}
+	return l.Link.Recv(batch)
 }
 
 func (l *spyLink) Flush() error {
@@ -311,6 +321,24 @@ func TestKick(t *testing.T) {
 		synctest.Wait()
 		if got := q.planned() - before; got != 2 {
 			t.Errorf("%d of 2 posts were sent after the lease", got)
+		}
+	})
+}
+
+// What is posted while another goroutine's Poll runs its Step, which is past the
+// doorbells and has nothing else to do, is done though no one polls any more.
+func TestPostDuringAPoll(t *testing.T) {
+	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
+		post := func() {
+			q.owed.Store(1)
+			q.Kick()
+		}
+		l.recv.Store(&post)
+		p.Workers()[0].Poll()
+		time.Sleep(lease + longestStandby)
+		synctest.Wait()
+		if q.planned() != 1 {
+			t.Error("a post was left lying")
 		}
 	})
 }

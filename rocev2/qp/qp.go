@@ -325,8 +325,8 @@ func (q *QP) Deadline() clock.Time {
 }
 
 // Prolong has the timers that wait for an answer, if they are due, run on until then:
-// the answer may have come and not been handled yet. A timeout may be up to four
-// times as long as asked for (IBA 9.9.2.1.1).
+// the answer may have come and not been handled yet. A real timer may be late (IBA
+// 9.7.6.1.3).
 func (q *QP) Prolong(now, until clock.Time) {
 	r := &q.req
 	if r.ackDeadline <= now {
