@@ -2,7 +2,6 @@ package rocev2
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -342,7 +341,7 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 		for end := cq.ok + 16; cq.ok < end; {
 			now++
 			if !a.Workers()[0].Step(now) && !b.Workers()[0].Step(now) {
-				t.Fatal(fmt.Sprintf("nothing happens any more: %d of %d", cq.ok, end))
+				t.Fatalf("nothing happens any more: %d of %d", cq.ok, end)
 			}
 		}
 	}

@@ -20,16 +20,12 @@ import (
 func (s *simServer) tool(node, name string, args ...string) (out, dir string) {
 	s.t.Helper()
 	ibsimtest.Need(s.t, name)
-	lib, _ := filepath.Glob("/usr/lib/*/umad2sim/libumad2sim.so")
-	if len(lib) == 0 {
-		ibsimtest.Missing(s.t, "libumad2sim.so of package ibsim-utils")
-	}
 	dir = s.t.TempDir()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LD_PRELOAD="+lib[0], "IBSIM_SOCKNAME="+s.name, "SIM_HOST="+node, "OSM_TMP_DIR="+dir, "OSM_CACHE_DIR="+dir)
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+ibsimtest.Preload(s.t), "IBSIM_SOCKNAME="+s.name, "SIM_HOST="+node, "OSM_TMP_DIR="+dir, "OSM_CACHE_DIR="+dir)
 	b, err := cmd.CombinedOutput()
 	if err != nil {
 		s.t.Errorf("%s at %s: %v\n%s", name, node, err, b)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/urxe/urxe/internal/nettest"
 )
 
 // frame is a RoCE packet that tshark decodes: facts' vector 4, an ACK.
@@ -121,10 +123,7 @@ func TestPcapgoReads(t *testing.T) {
 func TestTsharkReads(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
-		if os.Getenv("URXE_REQUIRE") == "1" {
-			t.Fatal("tshark is not installed")
-		}
-		t.Skip("tshark is not installed")
+		nettest.SkipOrFail(t, "tshark")
 	}
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	f, err := os.Create(path)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/urxe/urxe/internal/nettest"
 )
 
 const testLimit = 60 * time.Millisecond
@@ -15,7 +17,7 @@ const testLimit = 60 * time.Millisecond
 // blocked returns a child whose first page blocks whoever touches it.
 func blocked(t *testing.T) *child {
 	if os.Getuid() != 0 {
-		needs(t, "root, for userfaultfd in kernel mode")
+		nettest.SkipOrFail(t, "root, for userfaultfd in kernel mode")
 	}
 	c := startChild(t)
 	c.Tell("block 0 %d", pageSize)

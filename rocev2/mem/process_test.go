@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/internal/nettest"
 )
 
 // modes are the two ways of calling the kernel.
@@ -206,7 +208,7 @@ func TestNewProcessFD(t *testing.T) {
 
 func TestNewProcessWithoutPermission(t *testing.T) {
 	if os.Getuid() != 0 {
-		needs(t, "root, to become another user")
+		nettest.SkipOrFail(t, "root, to become another user")
 	}
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), roleEnv+"=stranger")
@@ -220,13 +222,4 @@ func TestNewProcessWithoutPermission(t *testing.T) {
 			t.Errorf("error %q lacks %q", out, want)
 		}
 	}
-}
-
-// needs skips the test, except where everything must run.
-func needs(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("URXE_REQUIRE") == "1" {
-		t.Fatalf("lacks %s", what)
-	}
-	t.Skipf("lacks %s", what)
 }

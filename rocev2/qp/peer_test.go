@@ -49,8 +49,6 @@ type fakeQueue struct {
 	retired int
 }
 
-func (f *fakeQueue) pending() int { return len(f.sends) + len(f.recvs) }
-
 func (f *fakeQueue) retire() {
 	f.retired++
 	if f.retired > f.next {

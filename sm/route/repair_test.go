@@ -75,7 +75,8 @@ func (p *patient) hurt(rng *rand.Rand) string {
 	if len(ports) == 0 || p.net.IsAway(sw) {
 		return "nothing"
 	}
-	what, undo := "", func() string { return "" }
+	var what string
+	var undo func() string
 	if rng.IntN(3) == 0 {
 		p.net.SetAway(sw, true)
 		what, undo = "loss of "+sw, func() string { p.net.SetAway(sw, false); return "return of " + sw }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/internal/proctest"
 	"github.com/urxe/urxe/rocev2/mem"
 )
@@ -84,19 +85,10 @@ func startChild(t *testing.T) *child {
 	}
 	var err error
 	if c.proc, err = mem.NewProcess(c.Cmd.Process.Pid); err != nil {
-		needs(t, fmt.Sprintf("the right to the memory of a child: %v", err))
+		nettest.SkipOrFail(t, fmt.Sprintf("the right to the memory of a child: %v", err))
 	}
 	t.Cleanup(func() { c.proc.Close() })
 	return c
-}
-
-// needs skips the test, except where everything must run.
-func needs(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("URXE_REQUIRE") == "1" {
-		t.Fatalf("lacks %s", what)
-	}
-	t.Skipf("lacks %s", what)
 }
 
 // unmap takes pages away.

@@ -11,14 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
-)
 
-// preload is what makes C programs find the simulator.
-const preload = "umad2sim/libumad2sim.so"
+	"github.com/urxe/urxe/internal/nettest"
+)
 
 // Server is a simulator that runs until the test ends.
 type Server struct {
@@ -151,7 +149,7 @@ func (s *Server) Console(command string, args ...any) {
 // the given node.
 func (s *Server) Environ(node string) []string {
 	dir := s.t.TempDir()
-	env := append(os.Environ(), "LD_PRELOAD="+s.preload(), "SIM_HOST="+node, "OSM_TMP_DIR="+dir, "OSM_CACHE_DIR="+dir)
+	env := append(os.Environ(), "LD_PRELOAD="+Preload(s.t), "SIM_HOST="+node, "OSM_TMP_DIR="+dir, "OSM_CACHE_DIR="+dir)
 	if s.Addr != "" {
 		name, port, _ := net.SplitHostPort(s.Addr)
 		return append(env, "IBSIM_SERVER_NAME="+name, "IBSIM_SERVER_PORT="+port)
@@ -159,11 +157,12 @@ func (s *Server) Environ(node string) []string {
 	return append(env, "IBSIM_SOCKNAME="+s.Name)
 }
 
-func (s *Server) preload() string {
-	found, _ := filepath.Glob("/usr/lib/*/" + preload)
+// Preload returns the path of the library by which C programs find a simulator.
+func Preload(t testing.TB) string {
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/*/umad2sim/libumad2sim.so")
 	if len(found) == 0 {
-		Missing(s.t, "%s of package ibsim-utils", preload)
-		return ""
+		nettest.SkipOrFail(t, "libumad2sim.so of package ibsim-utils")
 	}
 	return found[0]
 }
@@ -221,20 +220,10 @@ func (p *Process) Output() string {
 	return string(b)
 }
 
-// Need skips the test when a program isn't installed.
+// Need skips the test when a program isn't installed, as nettest.SkipOrFail does.
 func Need(t testing.TB, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
-		Missing(t, "%s is not installed", program)
+		nettest.SkipOrFail(t, program)
 	}
-}
-
-// Missing skips the test because of what it lacks, or fails it where nothing may lack.
-func Missing(t testing.TB, format string, args ...any) {
-	t.Helper()
-	why := fmt.Sprintf(format, args...)
-	if v := os.Getenv("URXE_REQUIRE"); v != "" && v != "0" {
-		t.Fatalf("needed here, since URXE_REQUIRE is set: %s", why)
-	}
-	t.Skipf("%s (scripts/setup.sh installs what tests need)", strings.TrimSpace(why))
 }
