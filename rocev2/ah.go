@@ -23,11 +23,11 @@ type AH struct {
 
 // CreateAH makes an address handle, to a port or a multicast group. The source
 // GID index must name an address, both GIDs be of one kind, and there must be a
-// route. A destination whose MAC
-// address isn't known yet is no error: it is asked for, and datagrams wait.
+// route. A destination whose MAC address isn't known yet is no error: it is asked
+// for, and datagrams wait.
 func (p *Port) CreateAH(av qp.AV) (*AH, error) {
 	if av.HopLimit == 0 {
-		av.HopLimit = defaultHopLimit
+		av.HopLimit = wire.DefaultHopLimit
 	}
 	if err := p.checkAV(&av); err != nil {
 		return nil, fmt.Errorf("%s: create AH: %w", p.Name(), err)

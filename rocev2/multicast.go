@@ -127,9 +127,8 @@ func (g *group) change(q *QP, there []*QP, more int) *group {
 // AttachMcast attaches the QP, which must be of type UD, to a multicast group: it
 // gets a copy of each datagram to the group whose P_Key and Q_Key are its own
 // (IBA 10.5). The group is that of a VLAN, or with 0 of untagged frames. With the
-// first QP the Port joins it on its network. Once
-// attached, the QP is attached; a second call changes nothing. It wraps
-// ErrMcastLimit beyond the limits.
+// first QP the Port joins it on its network. A second call changes nothing.
+// Beyond the limits the error wraps ErrMcastLimit.
 func (q *QP) AttachMcast(gid ib.GID, vlan uint16) error {
 	k := groupKey{gid, vlan}
 	err := checkMcast(q, gid)
@@ -143,8 +142,8 @@ func (q *QP) AttachMcast(gid ib.GID, vlan uint16) error {
 }
 
 // DetachMcast ends what AttachMcast began. No datagram to the group comes to the
-// QP afterwards. With the last QP the Port leaves the group. It wraps
-// ErrNotAttached.
+// QP afterwards. With the last QP the Port leaves the group. For a QP that isn't
+// attached the error wraps ErrNotAttached.
 func (q *QP) DetachMcast(gid ib.GID, vlan uint16) error {
 	k := groupKey{gid, vlan}
 	if err := q.worker.port.detach(q, k); err != nil {

@@ -20,10 +20,9 @@ type Net interface {
 	// GIDs first: then there is one for each that is of a VLAN.
 	VLANs() []uint16
 	// Resolve gives the flow (MACs, addresses) from sgid, in a VLAN or with 0 in
-	// none, to dgid, or false while the next hop isn't known; it has then been asked for, and
-	// the function of Notify is called when something became known. An error
-	// says why there can be no flow. To a multicast group the next hop is always
-	// known.
+	// none, to dgid, or false while the next hop isn't known; it has then been asked
+	// for, and the function of Notify is called when something became known. An error
+	// says why there can be no flow. To a multicast group the next hop is always known.
 	Resolve(sgid ib.GID, vlan uint16, dgid ib.GID) (wire.Flow, bool, error)
 	// Known reports whether Resolve would, and asks for nothing.
 	Known(sgid ib.GID, vlan uint16, dgid ib.GID) bool

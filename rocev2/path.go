@@ -30,9 +30,6 @@ type path struct {
 	hop  hop
 }
 
-// defaultHopLimit is what an address vector without a hop limit gets, as by Linux.
-const defaultHopLimit = 64
-
 // checkAttr says what of a the Port can't do, and returns the address vector
 // with its defaults filled in.
 func (p *Port) checkAttr(a *qp.Attr, mask qp.AttrMask) (qp.AV, error) {
@@ -45,7 +42,7 @@ func (p *Port) checkAttr(a *qp.Attr, mask qp.AttrMask) (qp.AV, error) {
 		return av, nil
 	}
 	if av.HopLimit == 0 {
-		av.HopLimit = defaultHopLimit
+		av.HopLimit = wire.DefaultHopLimit
 	}
 	if av.DGID.IsMulticast() {
 		return av, fmt.Errorf("DGID %v is a multicast group: a connection is with one peer", av.DGID)

@@ -292,8 +292,9 @@ func (p *Port) number(q *QP, i *QPInit) error {
 	make := func(n uint32) *QP {
 		q.number = ib.QPN(n)
 		q.core = p.newCore(qp.Config{
-			Type: i.Type, QPN: q.number, PD: i.PD, Keys: p.keys, PKeys: p.cfg.PKeys, SQ: i.SQ, RQ: i.RQ, SharedRQ: i.SharedRQ, RecvPD: i.RecvPD, SendCQ: q.sendCQ, RecvCQ: q.recvCQ,
-			Caps: i.Caps, SigAll: i.SigAll, Rings: true, Host: q, Counters: &q.worker.counters, Trace: i.Trace, Window: i.Window,
+			Type: i.Type, QPN: q.number, PD: i.PD, Keys: p.keys, PKeys: p.cfg.PKeys, SQ: i.SQ, RQ: i.RQ, SharedRQ: i.SharedRQ,
+			RecvPD: i.RecvPD, SendCQ: q.sendCQ, RecvCQ: q.recvCQ, Caps: i.Caps, SigAll: i.SigAll, Rings: true, Host: q,
+			Counters: &q.worker.counters, Trace: i.Trace, Window: i.Window,
 		})
 		return q
 	}

@@ -35,8 +35,8 @@ var ErrSRQFull = errors.New("the SRQ is full")
 // Workers take work requests and give them back without a lock: the waiting
 // ones are in a ring that all take from by compare-and-swap, those given back in
 // a stack that posters empty. Posters hold mu, and so do QPs that end, and Modify,
-// which puts another ring in the ring's place. A work request counts until its completion
-// was polled (Free), so that a CQ that is deep enough can't be overrun.
+// which puts another ring in the ring's place. A work request counts until its
+// completion was polled (Free), so that a CQ that is deep enough can't be overrun.
 type SRQ struct {
 	onLimit func()
 	maxSGE  int
@@ -114,8 +114,8 @@ func (s *SRQ) pick() *srqWQE {
 }
 
 // Post posts up to n work requests in order, which fill makes of empty ones, whose
-// SGEs have room for MaxSGE elements, and returns how many it took: those before the first
-// for which there was no room, ErrSRQFull, or which fill refused.
+// SGEs have room for MaxSGE elements, and returns how many it took: those before
+// the first for which there was no room, ErrSRQFull, or which fill refused.
 func (s *SRQ) Post(n int, fill func(i int, w *qp.RecvWQE) error) (posted int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -125,8 +125,9 @@ type receiveOnly interface{ CanSend() bool }
 func newWorker(p *Port, index int, link, loop Link) *Worker {
 	r, ok := link.(receiveOnly)
 	w := &Worker{
-		port: p, index: index, line: link, gate: newGate(p), sends: !ok || r.CanSend(), batch: mem.NewBatch(batchOps), qps: make(map[*QP]struct{}),
-		longest: p.longestFrame(), bursts: make(map[CQ]*cqBurst), shares: newShares(), done: make(chan struct{}), roused: make(chan struct{}, 1), spin: p.cfg.Spin,
+		port: p, index: index, line: link, gate: newGate(p), sends: !ok || r.CanSend(), batch: mem.NewBatch(batchOps),
+		qps: make(map[*QP]struct{}), longest: p.longestFrame(), bursts: make(map[CQ]*cqBurst), shares: newShares(),
+		done: make(chan struct{}), roused: make(chan struct{}, 1), spin: p.cfg.Spin,
 	}
 	w.sides = [...]side{sideWire: {link: link, used: true}, sideLoop: {link: loop}}
 	if w.spin == 0 {

@@ -54,8 +54,8 @@ func (p *PD) CreateAH(av AV) (*AH, error) {
 }
 
 // NextHopKnown reports whether datagrams to an address vector go out at once, as the MAC address of the next hop is known. If
-// it isn't, and ask is set, it is asked for, as by CreateAH. The error wraps ErrInvalid: no AH can be made of that address
-// vector; without ask, not every such is seen.
+// it isn't, and ask is set, it is asked for, as by CreateAH. The error wraps ErrInvalid when no AH can be made of that address
+// vector; without ask, it isn't found out that there is no route.
 func (d *Device) NextHopKnown(av AV, ask bool) (bool, error) {
 	known, err := d.engine.NextHopKnown(av, ask)
 	if err != nil {

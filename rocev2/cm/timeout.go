@@ -1,8 +1,6 @@
 package cm
 
-import (
-	"time"
-)
+import "time"
 
 // Timeout returns the time that a code stands for: 4.096 µs × 2^code (IBA 12.7). Codes have five bits.
 func Timeout(code uint8) time.Duration { return 4096 * time.Nanosecond << (code & 31) }

@@ -1,11 +1,9 @@
 package wire
 
-import (
-	"github.com/urxe/urxe/ib"
-)
+import "github.com/urxe/urxe/ib"
 
-// defaultHopLimit is what a Flow without a hop limit is sent with, as by Linux.
-const defaultHopLimit = 64
+// DefaultHopLimit is what a Flow without a hop limit is sent with, as by Linux.
+const DefaultHopLimit = 64
 
 // Flow is what the packets of a connection have in common below the BTH.
 type Flow struct {
@@ -48,7 +46,7 @@ func (t *Template) Set(f *Flow) {
 	}
 	hop := f.HopLimit
 	if hop == 0 {
-		hop = defaultHopLimit
+		hop = DefaultHopLimit
 	}
 	if t.v6 {
 		t.setIPv6(f, hop)
@@ -98,10 +96,11 @@ func (t *Template) DstGID() ib.GID {
 	return gidOf(t.hdr[t.ip+16 : t.ip+IPv4Len])
 }
 
-// VLAN returns the id of the VLAN that packets of the flow are in, 0: in none.
+// VLAN returns the id of the VLAN that packets of the flow are in, 0: in none. It
+// isn't for a Template that is AnsweredInAnyVLAN.
 func (t *Template) VLAN() uint16 { return t.vlan }
 
-// anyVLAN is none's id.
+// anyVLAN is the id of no VLAN: those have 12 bits.
 const anyVLAN = 0xffff
 
 // AnsweredInAnyVLAN has packets of the flow's other end be in any VLAN, or in none.

@@ -1,8 +1,6 @@
 package route
 
-import (
-	"github.com/urxe/urxe/sm/topo"
-)
+import "github.com/urxe/urxe/sm/topo"
 
 const (
 	// hostFlow is what a path between two hosts adds to the load of its links;
