@@ -27,8 +27,13 @@ type manyQPs struct {
 const manyDepth = 16 // work requests of a QP
 
 func newMany(t testing.TB, n int) *manyQPs {
-	c := &manyQPs{now: 1, rings: make([]wqeRing, n)}
-	c.x, c.y = newPorts(t, true, 1, PairOptions{})
+	x, y := newPorts(t, true, 1, PairOptions{})
+	return newManyOf(t, n, x, y)
+}
+
+// newManyOf makes n pairs of QPs of two Ports.
+func newManyOf(t testing.TB, n int, x, y *Port) *manyQPs {
+	c := &manyQPs{x: x, y: y, now: 1, rings: make([]wqeRing, n)}
 	var mrs [2]*mem.MR
 	for i, p := range []*Port{c.x, c.y} {
 		var err error

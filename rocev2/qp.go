@@ -28,7 +28,7 @@ type machine interface {
 	OnlyAcks(now clock.Time) bool
 	HoldAcks(bool)
 	Deadline() clock.Time
-	Prolong(now, until clock.Time)
+	Prolong(now clock.Time) bool
 	Expire(now clock.Time)
 	Unreachable(now clock.Time)
 	Release()

@@ -62,9 +62,7 @@ func (w *Worker) step(now clock.Time) (worked bool) {
 func (w *Worker) receive(from uint8, now clock.Time) bool {
 	link := w.sides[from].link
 	n := link.Recv(w.rx[:])
-	if from == sideWire {
-		w.noteBehind(n)
-	}
+	w.full = w.full || from == sideWire && n == burst // the loop has no more than a burst
 	if n == 0 {
 		w.sides[from].used = from == sideWire
 		return false
@@ -147,32 +145,35 @@ func (w *Worker) deliver(q *QP, p *wire.Packet, now clock.Time) wire.Verdict {
 	return v
 }
 
-// noteBehind counts the bursts on end that were full, when n frames have come.
-func (w *Worker) noteBehind(n int) {
-	if n < burst {
-		w.behind = 0
-	} else {
-		w.behind++
-	}
-}
-
 // mostBehind is how many bursts the frames of a queue are.
 const mostBehind = 4096 / burst
+
+// noteBehind counts the Steps on end in which a burst was full.
+func (w *Worker) noteBehind() {
+	if w.full {
+		w.behind++
+	} else {
+		w.behind = 0
+	}
+	w.full = false
+}
 
 // isBehind reports whether frames may wait to be received, as when the worker had
 // no processor for some time. It doesn't say so for more of them than a queue
 // has: for a flood no timer waits for ever.
 func (w *Worker) isBehind() bool { return w.behind > 0 && w.behind <= mostBehind }
 
-// expire lets timers run out, at most a burst of them.
+// expire lets timers run out, at most a burst of them. Those that wait for an answer
+// do so in the first Step after which none may be there unseen.
 func (w *Worker) expire(now clock.Time) (worked bool) {
+	w.noteBehind()
 	for range burst {
 		q := w.timers.due(now)
 		if q == nil {
 			break
 		}
-		if w.isBehind() {
-			q.core.Prolong(now, now.Add(ackTime))
+		if w.isBehind() && q.core.Prolong(now) {
+			continue
 		}
 		q.core.Expire(now)
 		w.activate(q)

@@ -88,28 +88,74 @@ func TestTimeoutsWaitForWhatCame(t *testing.T) {
 	}
 }
 
-// A flood holds no timeout up for longer than a queue of frames takes.
-func TestTimeoutInAFlood(t *testing.T) {
-	c := newMany(t, 1)
-	c.post(1)
-	c.x.Workers()[0].Step(c.now)
-	c.now += clock.Time(time.Second)
-	var f TxFrame
-	for range mostBehind + 1 {
-		link := c.y.Workers()[0].line
-		for range burst {
-			if !link.Reserve(&f, 64) {
-				t.Fatal("no frame for the flood")
-			}
-			link.Send(&f)
+// So do the answers that another worker has received and lent.
+func TestTimeoutsWaitForLoans(t *testing.T) {
+	x, y := newCrossed(t, true, PairOptions{})
+	c := newManyOf(t, 6*burst, x, y)
+	home, lender := x.Workers()[0], x.Workers()[1]
+	posted := 0
+	for i, q := range c.qps {
+		if q.worker == home {
+			c.rings[i].posted++
+			q.Doorbell()
+			posted++
 		}
-		if err := link.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		c.now = c.now.Add(ackTime)
-		c.x.Workers()[0].Step(c.now)
 	}
-	if n := c.x.Workers()[0].counters.Timeouts; n != 1 {
-		t.Errorf("%d timeouts", n)
+	for _, w := range []*Worker{home, y.Workers()[1], y.Workers()[0], lender} {
+		for w.Step(c.now) {
+		}
+	}
+	if lender.lent != posted || posted <= burst {
+		t.Fatalf("%d answers to %d messages are lent", lender.lent, posted)
+	}
+	c.now += clock.Time(time.Second)
+	for home.Step(c.now) {
+	}
+	if n := home.counters.Timeouts; n != 0 || c.cq.ok != posted {
+		t.Errorf("%d timeouts, and %d of %d messages are done", n, c.cq.ok, posted)
+	}
+}
+
+// A flood holds no timeout up for longer than a queue of frames takes, nor beyond the
+// first burst that isn't full.
+func TestTimeoutInAFlood(t *testing.T) {
+	for _, f := range []struct {
+		what          string
+		bursts, short int // every so manieth is short
+	}{
+		{"always full", mostBehind + 1, mostBehind + 2},
+		{"every other burst full", 2, 2},
+	} {
+		c := newMany(t, 1)
+		c.post(1)
+		c.x.Workers()[0].Step(c.now)
+		c.now += clock.Time(time.Second)
+		for i := range f.bursts {
+			frames := burst
+			if (i+1)%f.short == 0 {
+				frames--
+			}
+			sendFrames(t, c.y.Workers()[0].line, frames)
+			c.now++
+			c.x.Workers()[0].Step(c.now)
+		}
+		if n := c.x.Workers()[0].counters.Timeouts; n != 1 {
+			t.Errorf("%s: %d timeouts", f.what, n)
+		}
+	}
+}
+
+// sendFrames sends n frames that are no packets.
+func sendFrames(t *testing.T, l Link, n int) {
+	t.Helper()
+	var f TxFrame
+	for range n {
+		if !l.Reserve(&f, 64) {
+			t.Fatal("no frame for the flood")
+		}
+		l.Send(&f)
+	}
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
 	}
 }

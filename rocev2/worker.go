@@ -51,7 +51,8 @@ type Worker struct {
 	tx      [burst]planned
 	ntx     int  // packets in tx
 	moved   int  // packets received and sent in this Step
-	behind  int  // bursts from the wire on end that were full
+	full    bool // a burst of what came in this Step was
+	behind  int  // Steps on end in which one was
 	crossed bool // a QP changed sides in this Step
 	spare   reserved
 	copy    struct { // what is reserved of the loop for a copy of the next packet

@@ -324,17 +324,18 @@ func (q *QP) Deadline() clock.Time {
 	return d
 }
 
-// Prolong has the timers that wait for an answer, if they are due, run on until then:
+// Prolong has the timers that wait for an answer, if they are due, be so a moment later:
 // the answer may have come and not been handled yet. A real timer may be late (IBA
-// 9.7.6.1.3).
-func (q *QP) Prolong(now, until clock.Time) {
+// 9.7.6.1.3). It reports whether nothing is due now.
+func (q *QP) Prolong(now clock.Time) bool {
 	r := &q.req
 	if r.ackDeadline <= now {
-		r.ackDeadline = until
+		r.ackDeadline = now + 1
 	}
 	if r.timing.at <= now {
-		r.timing.at = until
+		r.timing.at = now + 1
 	}
+	return q.Deadline() > now
 }
 
 // Expire lets run out the timers that are due. Plan may have work afterwards.
