@@ -1,7 +1,7 @@
 package mem
 
 // Gather copies into frag from va of m at once, without an op: to collect one
-// first costs a tenth of a packet. It reports false, having done nothing, where
+// first costs a twentieth of a small packet. It reports false, having done nothing, where
 // that has to be an op: while others wait, and for what isn't this process's
 // memory, or may end within a Step, or isn't there.
 func (b *Batch) Gather(m *MR, va uint64, frag *[2][]byte) bool {
