@@ -164,6 +164,19 @@ func join(t testing.TB, x, y *endpoint, mtu ib.MTU) {
 	}
 }
 
+// modifyInSQD changes attributes of an endpoint in RTS that may change in SQD only.
+func (e *endpoint) modifyInSQD(t testing.TB, a qp.Attr, mask qp.AttrMask) {
+	t.Helper()
+	for _, m := range []struct {
+		a    qp.Attr
+		mask qp.AttrMask
+	}{{qp.Attr{State: qp.SQD}, qp.AttrState}, {a, mask}, {qp.Attr{State: qp.RTS}, qp.AttrState}} {
+		if err := e.Modify(&m.a, m.mask); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // sge names n bytes at off of e's region.
 func (e *endpoint) sge(off, n int) []qp.SGE {
 	return []qp.SGE{{Addr: uint64(off), Length: uint32(n), LKey: e.mr.Key}}

@@ -34,18 +34,7 @@ func (e *endpoint) connectIn(t *testing.T, pkeyIndex uint16, n ib.QPN, dgid ib.G
 	if err := e.connect(n, dgid, ib.MTU1024); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []struct {
-		a    qp.Attr
-		mask qp.AttrMask
-	}{
-		{qp.Attr{State: qp.SQD}, qp.AttrState},
-		{qp.Attr{PKeyIndex: pkeyIndex}, qp.AttrPKeyIndex},
-		{qp.Attr{State: qp.RTS}, qp.AttrState},
-	} {
-		if err := e.Modify(&s.a, s.mask); err != nil {
-			t.Fatal(err)
-		}
-	}
+	e.modifyInSQD(t, qp.Attr{PKeyIndex: pkeyIndex}, qp.AttrPKeyIndex)
 	if got := e.Query().PKeyIndex; got != pkeyIndex {
 		t.Errorf("P_Key index %d, want %d", got, pkeyIndex)
 	}

@@ -494,16 +494,7 @@ func TestAcknowledgementsForTheImpatient(t *testing.T) {
 		x, y := newEndpoint(t, a, 100, 4), newEndpoint(t, b, 100, 4)
 		join(t, x, y, ib.MTU1024)
 		now := settle(t, 1, nil, a, b)
-		for _, m := range []struct {
-			a    qp.Attr
-			mask qp.AttrMask
-		}{
-			{qp.Attr{State: qp.SQD}, qp.AttrState}, {qp.Attr{Timeout: code}, qp.AttrTimeout}, {qp.Attr{State: qp.RTS}, qp.AttrState},
-		} {
-			if err := x.Modify(&m.a, m.mask); err != nil {
-				t.Fatal(err)
-			}
-		}
+		x.modifyInSQD(t, qp.Attr{Timeout: code}, qp.AttrTimeout)
 		y.Worker().leased.Store(int64(clock.Never))
 		for i := range uint64(200) {
 			y.recv(i, 0, 8)
