@@ -145,9 +145,6 @@ func (m *Manager) Handle(p *mad.Packet, now clock.Time) {
 	}
 }
 
-// Snapshot returns the subnet as it was last configured, or nil before.
-func (m *Manager) Snapshot() *subnet.Snapshot { return m.snapshot }
-
 // Idle reports whether no sweep is under way.
 func (m *Manager) Idle() bool { return m.phase == idle || m.phase == standby }
 

@@ -3,7 +3,6 @@ package xdp
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -350,14 +349,4 @@ func (p *Port) teardown() error {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// Holder names the program on an interface and who holds it, or is empty if it
-// has none.
-func Holder(ifname string) string {
-	dev, err := findDevice(ifname)
-	if err != nil || !dev.attached {
-		return ""
-	}
-	return strings.TrimSpace(describeProgram(dev.index, dev.progID))
 }

@@ -163,7 +163,3 @@ func (r *Receiver) Done() (bool, error) {
 	}
 	return r.done, nil
 }
-
-// Data returns what came, whole once Done reports success: the records one
-// after the other, or whatever the class carries.
-func (r *Receiver) Data() []byte { return r.data }

@@ -9,7 +9,6 @@ package barexdp
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/urxe/urxe/internal/nettest"
@@ -173,7 +172,6 @@ func (e *end) receive() int {
 
 // Rate is how fast frames went.
 type Rate struct {
-	Size    int // bytes of a frame, from its Ethernet header
 	Packets int // received
 	Lost    int
 	Elapsed time.Duration
@@ -181,10 +179,3 @@ type Rate struct {
 
 // PPS is packets per second.
 func (r Rate) PPS() float64 { return float64(r.Packets) / r.Elapsed.Seconds() }
-
-// BytesPerSecond counts whole frames.
-func (r Rate) BytesPerSecond() float64 { return r.PPS() * float64(r.Size) }
-
-func (r Rate) String() string {
-	return fmt.Sprintf("%d-byte frames: %.0f kpps, %.2f Gbit/s, %d lost", r.Size, r.PPS()/1e3, r.BytesPerSecond()*8/1e9, r.Lost)
-}

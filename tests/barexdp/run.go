@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/urxe/urxe/xdp"
 )
 
 // stall is how long a run waits for a frame that does not come.
@@ -36,7 +34,7 @@ func (w *Wire) OneGoroutine(size, packets int) (Rate, error) {
 			break // what is missing was dropped
 		}
 	}
-	return Rate{Size: size, Packets: got, Lost: sent - got, Elapsed: last.Sub(start)}, nil
+	return Rate{Packets: got, Lost: sent - got, Elapsed: last.Sub(start)}, nil
 }
 
 // TwoGoroutines is the same with a goroutine for each end. The sender keeps at
@@ -62,7 +60,7 @@ func (w *Wire) TwoGoroutines(size, packets int) (Rate, error) {
 	}
 	err := <-done
 	n := int(got.Load())
-	return Rate{Size: size, Packets: n, Lost: int(sent.Load()) - n, Elapsed: last.Sub(start)}, err
+	return Rate{Packets: n, Lost: int(sent.Load()) - n, Elapsed: last.Sub(start)}, err
 }
 
 // window is how many packets may be on the way: half of the frames that the
@@ -103,17 +101,9 @@ func (w *Wire) begin(size int) error {
 	return nil
 }
 
-// Latency is a distribution of round trip times.
-type Latency struct {
-	Size      int
-	P50, P99  time.Duration
-	Min, Mean time.Duration
-	N         int
-}
-
-func (l Latency) String() string {
-	return fmt.Sprintf("%d-byte frames, round trip: p50 %v, p99 %v, mean %v, least %v", l.Size, l.P50, l.P99, l.Mean, l.Min)
-}
+// Latency is a distribution of round trip times: half of them, and 99 in 100, were
+// no longer.
+type Latency struct{ P50, P99 time.Duration }
 
 var errLost = errors.New("barexdp: a frame was lost")
 
@@ -136,7 +126,7 @@ func (w *Wire) RoundTrip(size, n int) (Latency, error) {
 		}
 		times = append(times, time.Since(start))
 	}
-	return latency(size, times), nil
+	return latency(times), nil
 }
 
 // RoundTripTwo is the same with a goroutine for each end, both spinning.
@@ -159,7 +149,7 @@ func (w *Wire) RoundTripTwo(size, n int) (Latency, error) {
 		}
 		times = append(times, time.Since(start))
 	}
-	return latency(size, times), errors.Join(err, <-echo)
+	return latency(times), errors.Join(err, <-echo)
 }
 
 func (e *end) echo(size, n int) error {
@@ -190,24 +180,11 @@ func (e *end) await() bool {
 	}
 }
 
-func latency(size int, times []time.Duration) Latency {
+func latency(times []time.Duration) Latency {
 	if len(times) == 0 {
-		return Latency{Size: size}
+		return Latency{}
 	}
 	slices.Sort(times)
-	var sum time.Duration
-	for _, t := range times {
-		sum += t
-	}
 	n := len(times)
-	return Latency{Size: size, N: n, Min: times[0], P50: times[n/2], P99: times[n*99/100], Mean: sum / time.Duration(n)}
-}
-
-// Measure opens a wire, runs f, and closes it.
-func Measure(mtu int, o xdp.Options, f func(*Wire) error) error {
-	w, err := New(mtu, o)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(w), w.Close())
+	return Latency{P50: times[n/2], P99: times[n*99/100]}
 }

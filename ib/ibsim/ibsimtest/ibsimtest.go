@@ -180,10 +180,7 @@ func (s *Server) Tool(node, name string, args ...string) (string, error) {
 }
 
 // Process is a C program that runs beside the test.
-type Process struct {
-	cmd *exec.Cmd
-	out *os.File
-}
+type Process struct{ cmd *exec.Cmd }
 
 // Background starts a C program at a node; it is killed when the test ends.
 func (s *Server) Background(node, name string, args ...string) *Process {
@@ -192,11 +189,6 @@ func (s *Server) Background(node, name string, args ...string) *Process {
 	p := &Process{cmd: exec.Command(name, args...)}
 	p.cmd.Dir = s.t.TempDir()
 	p.cmd.Env = s.Environ(node)
-	var err error
-	if p.out, err = os.CreateTemp(s.t.TempDir(), name); err != nil {
-		s.t.Fatal(err)
-	}
-	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -208,16 +200,6 @@ func (s *Server) Background(node, name string, args ...string) *Process {
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
-	p.out.Close()
-}
-
-// Dir is where the program runs: its files are there.
-func (p *Process) Dir() string { return p.cmd.Dir }
-
-// Output returns what the program printed so far.
-func (p *Process) Output() string {
-	b, _ := os.ReadFile(p.out.Name())
-	return string(b)
 }
 
 // Need skips the test when a program isn't installed, as nettest.SkipOrFail does.

@@ -162,17 +162,6 @@ func (g *Guest) Run(t testing.TB, args ...string) string {
 	return r.Stdout
 }
 
-// Counter returns a hardware counter of rxe0, by the name it has in sysfs.
-func (g *Guest) Counter(t testing.TB, name string) int64 {
-	t.Helper()
-	text := g.Run(t, "cat", "/sys/class/infiniband/"+Device+"/ports/1/hw_counters/"+name)
-	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	if err != nil {
-		t.Fatalf("guest %s: counter %s: %v", g.Name, name, err)
-	}
-	return n
-}
-
 // Console returns the last lines of the guest's console: oopses and warnings.
 func (g *Guest) Console() string {
 	text, _ := os.ReadFile(filepath.Join(g.dir, "console"))
