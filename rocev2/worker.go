@@ -174,9 +174,8 @@ func (w *Worker) tryStep(now clock.Time) bool {
 	}
 	w.token.Unlock()
 	// A goroutine that sleeps for frames knows nothing of the lease, nor of what
-	// the Step has left to do. A Step without work changed nothing, but who posted
-	// during it found the token taken.
-	if w.rest.Load() == asleep && (worked || w.hasWork()) {
+	// the Step has left to do. A Step without work changed nothing.
+	if worked && w.rest.Load() == asleep {
 		w.wake()
 	}
 	return worked
@@ -186,13 +185,14 @@ func (w *Worker) tryStep(now clock.Time) bool {
 // one at once, since the poller may wait for something else next, or do other
 // things; but not twice between two Polls, so that many posts make one burst.
 func (w *Worker) kick() {
-	if now := clock.Now(); w.leased.Load() > int64(now) {
-		if !w.kicked.Load() && w.kicked.CompareAndSwap(false, true) {
-			w.tryStep(now)
-		}
-		return
+	now := clock.Now()
+	switch {
+	case w.leased.Load() <= int64(now):
+		w.nudge()
+	case w.kicked.Load() || !w.kicked.CompareAndSwap(false, true) || w.tryStep(now):
+	case w.rest.Load() == asleep: // whoever has the token may be past the doorbells, or run no Step
+		w.wake()
 	}
-	w.nudge()
 }
 
 // pause is called after a Poll that found nothing. A program that polls on and

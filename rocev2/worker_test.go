@@ -343,6 +343,23 @@ func TestPostDuringAPoll(t *testing.T) {
 	})
 }
 
+// Nor is what is posted while someone looks at counters or attributes.
+func TestPostDuringALook(t *testing.T) {
+	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
+		w := p.Workers()[0]
+		w.Poll()
+		w.token.Lock() // as Counters
+		q.owed.Store(1)
+		q.Kick()
+		w.token.Unlock()
+		time.Sleep(lease + longestStandby)
+		synctest.Wait()
+		if q.planned() != 1 {
+			t.Error("a post was left lying")
+		}
+	})
+}
+
 // After a few Polls the goroutine looks soon whether there are more, and after
 // many Polls later; a doorbell after the lease's end needs no such look.
 func TestStandby(t *testing.T) {
