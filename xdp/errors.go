@@ -43,6 +43,7 @@ func (e *Error) Error() string {
 	return s
 }
 
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
 // kickResult is what an errno of a TX kick means.

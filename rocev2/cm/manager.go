@@ -122,6 +122,9 @@ type Listener struct {
 	index   int // of o.PKey in Config.PKeys, -1 for all
 }
 
+// DefaultBacklog is what a ListenOptions without a Backlog has.
+const DefaultBacklog = 128
+
 // ListenOptions are how a service is offered. The zero value works.
 type ListenOptions struct {
 	Backlog     int     // requests that may wait for the consumer; more are refused with REJ 3, those of SIDR are lost; 0: 128
@@ -135,7 +138,7 @@ func (m *Manager) Listen(s ServiceID, o ListenOptions) (*Listener, error) {
 		return nil, fmt.Errorf("cm: listen: service %v: %w", s, ErrInUse)
 	}
 	if o.Backlog == 0 {
-		o.Backlog = 128
+		o.Backlog = DefaultBacklog
 	}
 	l := &Listener{m: m, service: s, o: o, index: -1}
 	if o.PKey != 0 {

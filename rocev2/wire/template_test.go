@@ -221,7 +221,7 @@ func TestEveryCut(t *testing.T) {
 	}
 }
 
-// TestCutOfAFDXP has frames around the 3840 bytes that an AF_XDP buffer of a
+// TestCutOfAFXDP has frames around the 3840 bytes that an AF_XDP buffer of a
 // page holds: payload, pad or ICRC lie across the cut.
 func TestCutOfAFXDP(t *testing.T) {
 	const room = 3840

@@ -88,8 +88,10 @@ func (w *Owner) Take(addr [16]byte) error {
 // Map is the XSKMAP.
 func (w *Owner) Map() *ebpf.Map { return w.objects.Xsks }
 
-// Pin pins the map, and Unpin takes that away.
-func (w *Owner) Pin() error   { return w.objects.Xsks.Pin(w.Path) }
+// Pin pins the map.
+func (w *Owner) Pin() error { return w.objects.Xsks.Pin(w.Path) }
+
+// Unpin takes that away.
 func (w *Owner) Unpin() error { return w.objects.Xsks.Unpin() }
 
 // Replace starts anew, as an owner that is updated does: with another program and

@@ -222,7 +222,7 @@ func (e *end) checkQueues() {
 	}
 }
 
-// checkHost checks what all connections to a host have done together.
+// check checks what all connections to a host have done together.
 func (h *host) check(w *world) {
 	if sha256.Sum256(h.table) != h.tableSum {
 		w.net.violation("%s: what may only be read was written", h.name)

@@ -41,11 +41,9 @@ func ListenUD(d *verbs.Device, at netip.AddrPort, o ListenOptions) (*Listener, e
 	return listen(d, at, cm.UDP, o)
 }
 
-const defaultBacklog = 128
-
 func listen(d *verbs.Device, at netip.AddrPort, space cm.PortSpace, o ListenOptions) (*Listener, error) {
 	if o.Backlog == 0 {
-		o.Backlog = defaultBacklog
+		o.Backlog = cm.DefaultBacklog
 	}
 	if ip := at.Addr(); ip.IsValid() && !ip.IsUnspecified() && !slices.Contains(d.GIDs(), gidOf(ip)) {
 		return nil, fmt.Errorf("rdmacm: %s: listen: %w: %v is no address of the device (its GIDs: %v)", d.Name(), verbs.ErrInvalid, ip, d.GIDs())
