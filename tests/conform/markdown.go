@@ -2,6 +2,7 @@ package conform
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -51,7 +52,9 @@ func shownBy(r *row, claims []claim) string {
 	}
 	var names []string
 	for _, c := range claims {
-		names = append(names, strings.TrimSpace("`"+c.pkg+"` "+c.test))
+		if c.test != "" || !slices.ContainsFunc(claims, func(x claim) bool { return x.pkg == c.pkg && x.test != "" }) {
+			names = append(names, strings.TrimSpace("`"+c.pkg+"` "+c.test))
+		}
 	}
 	return strings.Join(names, ", ")
 }
