@@ -180,18 +180,25 @@ func TestBondHashes(t *testing.T) {
 	for _, link := range []string{"auto", "af_packet"} {
 		t.Run(link, func(t *testing.T) {
 			b := bondIn(t, y, "mode balance-xor xmit_hash_policy layer3+4")
-			before := []int{b.sent(t, "eth1"), b.sent(t, "eth2")}
-			p := pingpong{"srq", 1027, 1024, guest.GIDIPv4, 500, "", "--link " + link}
-			server, client := b.pingpong(t, p, "bond0", x, func() {})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			p.check(t, server(ctx), client(ctx))
-			for i, slave := range []string{"eth1", "eth2"} {
-				if n := b.sent(t, slave) - before[i]; link == "af_packet" && n < 100 {
-					t.Errorf("%s sent %d packets of 16 QPs", slave, n)
-				}
-			}
+			b.hashes(t, link, x, guest.Device)
 		})
+	}
+}
+
+// hashes has 16 QPs talk with a device of a peer, and checks that, where the bond can tell
+// them apart, both slaves send.
+func (b bond) hashes(t *testing.T, link string, peer *guest.Guest, device string) {
+	t.Helper()
+	before := []int{b.sent(t, "eth1"), b.sent(t, "eth2")}
+	p := pingpong{"srq", 1027, 1024, guest.GIDIPv4, 500, "", "--link " + link}
+	server, client := b.pingpongWith(t, p, "bond0", peer, device, func() {})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p.check(t, server(ctx), client(ctx))
+	for i, slave := range []string{"eth1", "eth2"} {
+		if n := b.sent(t, slave) - before[i]; link == "af_packet" && n < 100 {
+			t.Errorf("%s sent %d packets of 16 QPs", slave, n)
+		}
 	}
 }
 
@@ -213,19 +220,7 @@ func TestBond8023ad(t *testing.T) {
 	x.Run(t, "rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "bond0")
 	t.Cleanup(func() { x.Run(t, "rdma", "link", "del", "rxe1") })
 	for _, link := range []string{"auto", "af_packet"} {
-		t.Run(link, func(t *testing.T) {
-			before := []int{b.sent(t, "eth1"), b.sent(t, "eth2")}
-			p := pingpong{"srq", 1027, 1024, guest.GIDIPv4, 500, "", "--link " + link}
-			server, client := b.pingpongWith(t, p, "bond0", x, "rxe1", func() {})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			p.check(t, server(ctx), client(ctx))
-			for i, slave := range []string{"eth1", "eth2"} {
-				if n := b.sent(t, slave) - before[i]; link == "af_packet" && n < 100 {
-					t.Errorf("%s sent %d packets of 16 QPs", slave, n)
-				}
-			}
-		})
+		t.Run(link, func(t *testing.T) { b.hashes(t, link, x, "rxe1") })
 	}
 }
 
