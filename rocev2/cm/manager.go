@@ -122,12 +122,15 @@ type Listener struct {
 	index   int // of o.PKey in Config.PKeys, -1 for all
 }
 
-// DefaultBacklog is what a ListenOptions without a Backlog has.
-const DefaultBacklog = 128
+// DefaultBacklog is what a ListenOptions without a Backlog has, MaxBacklog the most that it may have.
+const (
+	DefaultBacklog = 128
+	MaxBacklog     = 1 << 16
+)
 
 // ListenOptions are how a service is offered. The zero value works.
 type ListenOptions struct {
-	Backlog     int     // requests that may wait for the consumer; more are refused with REJ 3, those of SIDR are lost; 0: 128
+	Backlog     int     // requests that may wait for the consumer; more are refused with REJ 3, those of SIDR are lost; 0: DefaultBacklog
 	MinRNRRetry uint8   // the least RNR retry count that a peer may ask for, 0 to 7; less is refused with REJ 29
 	PKey        ib.PKey // the partition in which the service is offered, an entry of Config.PKeys; 0: in all of them
 }
@@ -139,6 +142,10 @@ func (m *Manager) Listen(s ServiceID, o ListenOptions) (*Listener, error) {
 	}
 	if o.Backlog == 0 {
 		o.Backlog = DefaultBacklog
+	}
+	if o.Backlog < 0 || o.Backlog > MaxBacklog || o.MinRNRRetry > 7 {
+		return nil, fmt.Errorf("cm: listen: service %v: %w: backlog %d (allowed: 1 to %d), least RNR retry count %d (allowed: 0 to 7)",
+			s, ErrInvalid, o.Backlog, MaxBacklog, o.MinRNRRetry)
 	}
 	l := &Listener{m: m, service: s, o: o, index: -1}
 	if o.PKey != 0 {

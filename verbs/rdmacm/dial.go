@@ -28,8 +28,8 @@ type DialOptions struct {
 
 // Dial asks the program that listens at an address for a connection, and returns it when it is there: the QP is in RTS.
 // A peer whose path MTU is less is asked again with that. After an error the QP is in INIT, or in ERR when it failed late.
-// Errors are the context's, ErrUnreachable, a *RejectedError, or wrap verbs.ErrInvalid (options that can't be, no address to
-// ask from), verbs.ErrBusy (QP1 is someone else's), verbs.ErrState (the peer gave up meanwhile) or verbs.ErrClosed.
+// Errors are the context's, ErrUnreachable, a *RejectedError, or wrap verbs.ErrInvalid (options or an address that can't be, no
+// address to ask from), verbs.ErrBusy (QP1 is someone else's), verbs.ErrState (the peer gave up meanwhile) or verbs.ErrClosed.
 func Dial(ctx context.Context, d *verbs.Device, to netip.AddrPort, o DialOptions) (*Conn, error) {
 	c, err := dial(ctx, d, to, &o)
 	for m := smallerMTU(d, &o, err); m != 0; m = smallerMTU(d, &o, err) {
@@ -131,6 +131,9 @@ func request(d *verbs.Device, to netip.AddrPort, local netip.Addr, pkeyIndex uin
 	if len(private) > room-cm.IPHeaderLen {
 		return nil, fmt.Errorf("%w: %d bytes of private data (allowed: at most %d)", verbs.ErrInvalid, len(private), room-cm.IPHeaderLen)
 	}
+	if !reaches(to.Addr().Unmap()) {
+		return nil, fmt.Errorf("%w: %v: no peer has such an address", verbs.ErrInvalid, to)
+	}
 	k, err := d.QueryPKey(int(pkeyIndex))
 	if err != nil {
 		return nil, err
@@ -150,6 +153,11 @@ func request(d *verbs.Device, to netip.AddrPort, local netip.Addr, pkeyIndex uin
 		Private: append(b, private...)}, nil
 }
 
+// reaches reports whether a may be the address of one host.
+func reaches(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
 // addrs returns the addresses of both ends of a request, as its sender sees them.
 func addrs(r *cm.Request) (local, remote netip.AddrPort) {
 	h, err := cm.ParseIPHeader(r.Private)
@@ -166,7 +174,10 @@ func localGID(d *verbs.Device, local, to netip.Addr) (int, error) {
 		return d.SourceGID(gidOf(to))
 	}
 	i := slices.Index(d.GIDs(), gidOf(local))
-	if i < 0 {
+	switch {
+	case gidOf(local).Is4() != gidOf(to).Is4():
+		return 0, fmt.Errorf("%w: %v and %v are not of one IP version", verbs.ErrInvalid, local, to)
+	case i < 0:
 		return 0, fmt.Errorf("%w: %v is no address of the device (its GIDs: %v)", verbs.ErrInvalid, local, d.GIDs())
 	}
 	return i, nil

@@ -15,7 +15,7 @@ import (
 
 // ListenOptions are how requests are taken. The zero value works.
 type ListenOptions struct {
-	Backlog     int     // requests that wait for Accept; more are rejected with "no resources", those of datagrams lost; 0: 128
+	Backlog     int     // requests that wait for Accept; more are rejected with "no resources", those of datagrams lost; up to 65536; 0: 128
 	MinRNRRetry uint8   // the least RNRRetry that a peer may ask for, 0 to 7; less is rejected with reason 29
 	PKey        ib.PKey // the partition that requests are taken of, an entry of PortAttr.PKeyTable; 0: all of them
 }
@@ -31,7 +31,7 @@ type Listener struct {
 
 // Listen takes requests for connections to a port of the device: at one address, or at all when the address is
 // unspecified. Port 0 chooses one that is free, of 32768 to 60999. Errors wrap verbs.ErrBusy (the port is listened at, or QP1
-// is someone else's), verbs.ErrInvalid (an address or a P_Key that isn't the device's) or verbs.ErrClosed.
+// is someone else's), verbs.ErrInvalid (an address or a P_Key that isn't the device's, options that can't be) or verbs.ErrClosed.
 func Listen(d *verbs.Device, at netip.AddrPort, o ListenOptions) (*Listener, error) {
 	return listen(d, at, cm.TCP, o)
 }
@@ -52,7 +52,7 @@ func listen(d *verbs.Device, at netip.AddrPort, space cm.PortSpace, o ListenOpti
 	if err != nil {
 		return nil, err
 	}
-	l := &Listener{a: a, requests: make(chan *Request, o.Backlog), closed: make(chan struct{})}
+	l := &Listener{a: a, closed: make(chan struct{})}
 	err = a.do(func(m *cm.Manager, _ clock.Time) error { return l.offer(m, at, space, o) })
 	if err != nil {
 		a.leave()
@@ -77,7 +77,7 @@ func (l *Listener) offer(m *cm.Manager, at netip.AddrPort, space cm.PortSpace, o
 		}
 	}
 	if err == nil {
-		l.l.User = l
+		l.l.User, l.requests = l, make(chan *Request, o.Backlog)
 	}
 	return err
 }

@@ -235,6 +235,19 @@ func TestRejected(t *testing.T) {
 	conform.Row(t, "5.10/rej-1", "5.10/rej-8", "5.10/rej-28", "5.10/rej-29")
 }
 
+// What can't be is refused, and leaves nothing.
+func TestListenOptionsThatCannotBe(t *testing.T) {
+	_, b := newPair(t, verbs.PairOptions{})
+	for _, o := range []ListenOptions{{Backlog: -1}, {Backlog: 1 << 62}, {MinRNRRetry: 8}} {
+		if _, err := Listen(b.dev, b.addr(true, 7777), o); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if err := must(Listen(b.dev, b.addr(true, 7777), ListenOptions{Backlog: 1 << 16, MinRNRRetry: 7})).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A listener at one address hears no requests for another.
 func TestListenAtOneAddress(t *testing.T) {
 	a, b := newPair(t, verbs.PairOptions{})
@@ -380,6 +393,18 @@ func TestBadOptions(t *testing.T) {
 		if _, err := Dial(ctx(t), a.dev, to, o); !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	for _, to := range []string{"", "0.0.0.0:1", "[::]:1", "[::ffff:0.0.0.0]:1", "127.0.0.1:1", "224.0.0.1:1", "[ff02::1]:1", "255.255.255.255:1"} {
+		to, _ := netip.ParseAddrPort(to)
+		if _, err := Dial(ctx(t), a.dev, to, DialOptions{Options: Options{QP: q}}); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("dial %v: %v", to, err)
+		}
+		if _, err := ResolveUD(ctx(t), a.dev, to, ResolveOptions{}); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("resolve %v: %v", to, err)
+		}
+	}
+	if _, err := Dial(ctx(t), a.dev, to, DialOptions{Options: Options{QP: q}, LocalAddr: a.addr(false, 0).Addr()}); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("two versions of IP: %v", err)
 	}
 	gsi := must(a.pd.CreateQP(verbs.QPInitAttr{Type: verbs.GSI, SendCQ: a.cq, RecvCQ: a.cq}))
 	if _, err := Dial(ctx(t), a.dev, to, DialOptions{Options: Options{QP: q}}); !errors.Is(err, verbs.ErrBusy) {
