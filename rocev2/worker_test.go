@@ -325,39 +325,33 @@ func TestKick(t *testing.T) {
 	})
 }
 
-// What is posted while another goroutine's Poll runs its Step, which is past the
-// doorbells and has nothing else to do, is done though no one polls any more.
-func TestPostDuringAPoll(t *testing.T) {
-	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
-		post := func() {
-			q.owed.Store(1)
-			q.Kick()
-		}
-		l.recv.Store(&post)
-		p.Workers()[0].Poll()
-		time.Sleep(lease + longestStandby)
-		synctest.Wait()
-		if q.planned() != 1 {
-			t.Error("a post was left lying")
-		}
-	})
-}
-
-// Nor is what is posted while someone looks at counters or attributes.
-func TestPostDuringALook(t *testing.T) {
-	inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
-		w := p.Workers()[0]
-		w.Poll()
-		w.token.Lock() // as Counters
-		q.owed.Store(1)
-		q.Kick()
-		w.token.Unlock()
-		time.Sleep(lease + longestStandby)
-		synctest.Wait()
-		if q.planned() != 1 {
-			t.Error("a post was left lying")
-		}
-	})
+// What is posted while another has the token, and is past the doorbells or looks at
+// counters, is done though no one polls any more.
+func TestPostWhileTheTokenIsTaken(t *testing.T) {
+	for what, during := range map[string]func(w *Worker, l *spyLink, post func()){
+		"Poll": func(w *Worker, l *spyLink, post func()) {
+			l.recv.Store(&post)
+			w.Poll()
+		},
+		"Counters": func(w *Worker, _ *spyLink, post func()) {
+			w.Poll()
+			w.token.Lock()
+			post()
+			w.token.Unlock()
+		},
+	} {
+		inBubble(t, func(p *Port, l *spyLink, q fakeQP) {
+			during(p.Workers()[0], l, func() {
+				q.owed.Store(1)
+				q.Kick()
+			})
+			time.Sleep(lease + longestStandby)
+			synctest.Wait()
+			if q.planned() != 1 {
+				t.Errorf("what was posted during %s was left lying", what)
+			}
+		})
+	}
 }
 
 // After a few Polls the goroutine looks soon whether there are more, and after

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func (p pingpong) finish(t *testing.T, g *guest.Guest, c *guest.Capture, urxe *h
 		t.Log("the last acknowledgement was lost: its sender had ended when it was asked again")
 		return
 	}
-	if p.loses != "" && errors.Is(theirs.err, context.DeadlineExceeded) && rxeOwes(guest.Fields(t, c.Stop(), sendFields...), ahead) {
+	if p.loses != "" && errors.Is(theirs.err, context.DeadlineExceeded) && quiet(t, c) >= stalled && rxeOwes(guest.Fields(t, c.Stop(), sendFields...), ahead) {
 		t.Logf("rxe has stalled: all of urxe's messages are acknowledged, and all of rxe's, and it was rxe's turn\n%s\n%s", ours.errs, tail(t, c))
 		return
 	}
@@ -174,6 +175,24 @@ func (p pingpong) lastAckLost(t *testing.T, c *guest.Capture, ours, theirs end) 
 		return p.complete(ours) && errors.Is(theirs.err, context.DeadlineExceeded) && askedAgain(t, c.Stop())
 	}
 	return false
+}
+
+// stalled is how long nothing passes before a conversation stands still: an end whose
+// acknowledgements aren't taken goes on asking.
+const stalled = time.Minute
+
+// quiet returns how long ago the last packet of a capture came.
+func quiet(t *testing.T, c *guest.Capture) time.Duration {
+	t.Helper()
+	rows := guest.Fields(t, c.Stop(), "frame.time_epoch")
+	if len(rows) == 0 {
+		return 0
+	}
+	at, err := strconv.ParseFloat(rows[len(rows)-1][0], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(time.UnixMicro(int64(at * 1e6)))
 }
 
 // sendFields are what a conversation of SENDs is judged by.
