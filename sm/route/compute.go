@@ -45,7 +45,7 @@ func Compute(g *topo.Graph, names []string, o Options) (*Result, error) {
 		state, rep := check.New(checkTables(t))
 		if rep.OK() {
 			r.Tables, r.Report, r.state = t, rep, state
-			r.home = &home{graph: g, lft: slices.Clone(t.LFT), own: make([]bool, g.Switches()), busiest: rep.MaxLoad}
+			r.home = &home{graph: g, lft: slices.Clone(t.LFT), own: make([]bool, g.Switches()), lane: t.lane, busiest: rep.MaxLoad}
 			return r, nil
 		}
 		r.refuse(name, rep.Err())

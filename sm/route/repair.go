@@ -18,6 +18,7 @@ type home struct {
 	graph   *topo.Graph
 	lft     [][]uint8 // by switch; LIDs that came later are added
 	own     []bool    // by switch: lft's row is no one else's
+	lane    []uint8   // as in Tables
 	busiest int64     // paths on the busiest link
 	added   int       // LIDs that came later
 }
@@ -51,6 +52,9 @@ func Repair(old *Result, f *topo.Fabric) (*Result, error) {
 		r.treat()
 	}
 	res := r.result()
+	if slices.Contains(r.astray, true) && r.home.whole(g) {
+		res = r.restored(res)
+	}
 	if err := res.Report.Err(); err != nil {
 		return nil, err
 	}
@@ -81,6 +85,9 @@ func (h *home) knows(g *topo.Graph) error {
 	}
 	return nil
 }
+
+// whole reports whether g, whose links it knows, lacks none.
+func (h *home) whole(g *topo.Graph) bool { return g.Links() == h.graph.Links() }
 
 // mostLoad bounds what repairs may make of the busiest link. Where a link carries
 // the paths to one host, the loss of another doubles that, however it is routed.
@@ -323,12 +330,36 @@ func (r *repairer) result() *Result {
 			res.Rerouted++
 		}
 	}
-	for s := range r.t.LFT {
-		if &r.old.LFT[s][0] != &r.t.LFT[s][0] {
-			res.Blocks += blocksUnlike(r.old.LFT[s], r.t.LFT[s])
+	res.Blocks = r.blocks()
+	return res
+}
+
+// blocks counts the blocks of all tables that differ from before.
+func (r *repairer) blocks() (n int) {
+	for s, row := range r.t.LFT {
+		if &r.old.LFT[s][0] != &row[0] {
+			n += blocksUnlike(r.old.LFT[s], row)
 		}
 	}
-	return res
+	return n
+}
+
+// restored returns the home routing with its lanes, or, if it does not hold with
+// LIDs that came later, what was repaired. Ways home that were looked at one by one
+// may have been in each other's way.
+func (r *repairer) restored(repaired *Result) *Result {
+	t := *r.t
+	t.LFT, t.lane = slices.Clone(r.home.lft), r.home.lane
+	state, rep := check.New(checkTables(&t))
+	if !rep.OK() {
+		return repaired
+	}
+	clear(r.home.own) // t has the rows, too
+	clear(r.astray)
+	r.t = &t
+	res := *repaired
+	res.Tables, res.state, res.Report, res.Blocks = &t, state, rep, r.blocks()
+	return &res
 }
 
 // blocksUnlike counts the blocks of a table that differ from an older one.
