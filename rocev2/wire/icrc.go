@@ -63,7 +63,12 @@ func hashBytes(reg uint32, b []byte) uint32 {
 	if len(b) < 64+n {
 		return hashShort(reg, b)
 	}
-	return ^crc32.Update(^hashShort(reg, b[:n]), crc32.IEEETable, b[n:])
+	reg, b = hashShort(reg, b[:n]), b[n:]
+	if folds && len(b) >= foldsFrom {
+		lo, hi := fold(reg, b)
+		return hash8(hash8(0, lo), hi)
+	}
+	return ^crc32.Update(^reg, crc32.IEEETable, b)
 }
 
 func hashShort(reg uint32, b []byte) uint32 {
