@@ -7,9 +7,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Child is the other process.
@@ -75,4 +78,19 @@ func Obey(hello any, do func(order string) string) {
 	for in.Scan() {
 		fmt.Println(do(in.Text()))
 	}
+}
+
+// Pages maps n bytes for a child that will unmap some. The address space above them is free, where the kernel looks first: so
+// what the Go runtime maps later doesn't come to lie in the holes, to be written by the test, or replaced.
+func Pages(n int) ([]byte, error) {
+	const room = 1 << 30 // more than a child's runtime ever maps
+	b, err := unix.Mmap(-1, 0, n+room, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_MUNMAP, reflect.ValueOf(b).Pointer()+uintptr(n), room, 0); errno != 0 {
+		return nil, errno
+	}
+	b = b[:n:n]
+	return b, unix.Mprotect(b, unix.PROT_READ|unix.PROT_WRITE)
 }

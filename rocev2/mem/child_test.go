@@ -79,7 +79,7 @@ func runRole(role string) {
 }
 
 func beChild() {
-	mem, err := unix.Mmap(-1, 0, childPages*pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	mem, err := proctest.Pages(childPages * pageSize)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

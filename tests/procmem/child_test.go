@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 func beChild() {
-	b, err := unix.Mmap(-1, 0, pages*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	b, err := proctest.Pages(pages * page)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
