@@ -269,7 +269,7 @@ func (e *duoEnd) transmit(n int, fate func() byte) (made int) {
 	e.batch.Run()
 	for i := range packets[:made] {
 		if packets[i].Void {
-			if e.window.state == open || e.State() != RTS { // it is of a READ by a key that is no more
+			if e.window.state == open || e.State() == Err { // it is of a READ by a key that is no more
 				e.t.Fatalf("a packet of good memory was void; state %v", e.State())
 			}
 			continue
