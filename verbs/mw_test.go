@@ -286,7 +286,7 @@ func TestMemoryEndsInAFlood(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 5 {
-				a, b := newPair(t, 1<<16, Caps{}, ConnectOptions{Timeout: 12, RetryCnt: 3})
+				a, b := newPair(t, 1<<16, Caps{}, ConnectOptions{Timeout: 12})
 				key, base, buf, end := end(t, b)
 				started := make(chan bool, 1)
 				var flood sync.WaitGroup
@@ -347,7 +347,10 @@ func TestFlushOfAnRxePeer(t *testing.T) {
 	} {
 		da, db := must2(OpenPair(PairOptions{}))
 		a, b := newSide(da, 64, Caps{}), newSide(db, 64, Caps{})
-		o := ConnectOptions{Access: RemoteWrite | FlushGlobal, Timeout: 10, RetryCnt: 1, RxeFlush: x.here}
+		o := ConnectOptions{Access: RemoteWrite | FlushGlobal, RxeFlush: x.here}
+		if !x.arrives {
+			o.Timeout, o.RetryCnt = 10, 1
+		}
 		must(0, a.qp.Connect(must(b.qp.Endpoint(0)), o))
 		o.RxeFlush = x.there
 		must(0, b.qp.Connect(must(a.qp.Endpoint(0)), o))

@@ -35,9 +35,9 @@ func wantState(t *testing.T, q *QP, want QPState) {
 func TestErrors(t *testing.T) {
 	conform.Row(t, "5.8/mlx5-rkey", "5.8/mlx5-flags", "5.8/mlx5-local", "5.8/mlx5-rnr", "5.8/mlx5-gone",
 		"5.8/resp-long", "5.8/resp-lkey", "5.8/resp-access")
-	quick := ConnectOptions{RetryCnt: 1, RNRRetry: 1, MinRNRTimer: 1}
+	quick := ConnectOptions{RNRRetry: 1, MinRNRTimer: 1}
 	gone, reading := quick, quick
-	gone.Timeout = 8
+	gone.Timeout, gone.RetryCnt = 8, 1
 	reading.Access = RemoteRead
 	for _, c := range []struct {
 		name   string
