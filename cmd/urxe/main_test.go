@@ -142,6 +142,11 @@ func TestPingpongStatsAndCapture(t *testing.T) {
 			t.Errorf("capture: exit code %d", code)
 		}
 	})
+	for end := time.Now().Add(10 * time.Second); !begun(file); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the capture doesn't begin: ", captured.String())
+		}
+	}
 	for i := 0; in(1, &client, "pingpong", "rc", "-d", p.Ends[1].Name, "-e", "-n", "50", "-s", "3000", host) != 0; i++ {
 		if i == 100 {
 			t.Fatal("the client fails: ", client.String())
@@ -158,6 +163,12 @@ func TestPingpongStatsAndCapture(t *testing.T) {
 	if out, stderr, code := command("decode", file); code != 0 || !strings.Contains(out, "SEND") {
 		t.Errorf("the capture: exit code %d\n%s%s\n%s", code, out, stderr, captured.String())
 	}
+}
+
+// begun reports whether a capture has its header: from then on it has all packets.
+func begun(file string) bool {
+	f, err := os.Stat(file)
+	return err == nil && f.Size() > 0
 }
 
 // A pingpong over each way that packets may go, with the flags that choose it: what the server says of its link, and

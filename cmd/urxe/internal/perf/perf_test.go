@@ -12,6 +12,7 @@ import (
 	"github.com/urxe/urxe/cmd/urxe/internal/bench"
 	"github.com/urxe/urxe/cmd/urxe/internal/rig/rigtest"
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/verbs"
 )
 
 // measure runs a server and a client against each other.
@@ -26,15 +27,20 @@ func measure(t *testing.T, o Options) (results []Result, server, client error) {
 	oc := o
 	oc.Host = "127.0.0.1"
 	wg.Go(func() { server = Run(ctx, a, o) })
-	for {
-		client = Run(ctx, b, oc)
-		if client == nil || ctx.Err() != nil || !strings.Contains(client.Error(), "couldn't connect") {
-			break
-		}
-		time.Sleep(time.Millisecond) // the server doesn't listen yet
-	}
+	client = runWhenItListens(ctx, b, oc)
 	wg.Wait()
 	return results, server, client
+}
+
+// runWhenItListens runs a client whose server may not listen yet.
+func runWhenItListens(ctx context.Context, d *verbs.Device, o Options) error {
+	for {
+		err := Run(ctx, d, o)
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "couldn't connect") {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func TestEveryMeasurement(t *testing.T) {
@@ -139,12 +145,11 @@ func TestInterruptedClient(t *testing.T) {
 	server := make(chan error, 1)
 	os := o
 	go func() { server <- Run(t.Context(), a, os) }()
-	time.Sleep(20 * time.Millisecond)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
-	time.AfterFunc(200*time.Millisecond, func() { cancel(why) })
 	o.Host = "127.0.0.1"
-	if err := Run(ctx, b, o); !errors.Is(err, why) {
+	o.Progress = func(int, bench.Bandwidth) { cancel(why) }
+	if err := runWhenItListens(ctx, b, o); !errors.Is(err, why) {
 		t.Errorf("client: %v", err)
 	}
 	if err := <-server; err == nil || !strings.Contains(err.Error(), "went away") {
