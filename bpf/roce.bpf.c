@@ -14,7 +14,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#define ROCE_PORT 4791 /* IBA Annex A17.3.2.2: UDP destination port of RoCEv2 */
+#define ROCE_PORT 4791 /* Annex A17.3.2.2: UDP destination port of RoCEv2 */
 
 /* What became of a packet that could have been ours; the order is known to
  * bpf/counters.go. */

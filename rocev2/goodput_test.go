@@ -191,7 +191,7 @@ type lossCase struct {
 }
 
 // READs lose just what the link loses. WRITEs go back by all that is in flight, as
-// no responder keeps what comes behind a gap (9.7.5.1.3), and so do READs to one
+// no responder keeps what comes behind a gap (IBA 9.7.5.1.3), and so do READs to one
 // place, where none may land before the one ahead of it.
 var lossCases = []lossCase{
 	{"READ", qp.WRRead, lossyDepth, func(float64, ib.MTU) float64 { return 1 }, 0.95},

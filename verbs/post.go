@@ -8,7 +8,7 @@ import (
 	"github.com/urxe/urxe/rocev2/qp"
 )
 
-// maxMessage is the longest message in bytes (IBA C9-92).
+// maxMessage is the longest message in bytes (C9-92).
 const maxMessage = qp.MaxMessage
 
 const allFlags = Fence | Signaled | Solicited | Inline

@@ -7093,7 +7093,7 @@ func (v SIDRREP) PrivateData() []byte {
 // IPCMHeaderSize is the length of a IPCMHeader in bytes.
 const IPCMHeaderSize = 36
 
-// IPCMHeader is a view of 36 bytes (IBA Annex A11.7.2).
+// IPCMHeader is a view of 36 bytes (Annex A11.7.2).
 type IPCMHeader []byte
 
 const (

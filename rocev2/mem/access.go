@@ -80,7 +80,7 @@ func (a Access) check() error {
 		return fmt.Errorf("unknown access flags %v: allowed are %v and, without effect, %v",
 			unknown, knownAccess, Optional)
 	}
-	// IBA C10-36, o10-37.2.1: who lets peers write must allow local writes.
+	// C10-36, o10-37.2.1: who lets peers write must allow local writes.
 	if a&(RemoteWrite|RemoteAtomic) != 0 && a&LocalWrite == 0 {
 		return fmt.Errorf("access %v lacks LOCAL_WRITE, which REMOTE_WRITE and REMOTE_ATOMIC need", a)
 	}

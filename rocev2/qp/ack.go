@@ -43,7 +43,7 @@ func (q *QP) handleAck(p *wire.Packet, seq uint64, now clock.Time, b *mem.Batch)
 	case seq < top && seq != q.req.una:
 		return wire.DropDuplicate // the peer has gone on since
 	}
-	// A NAK acknowledges everything before it (9.7.5.2.8).
+	// A NAK acknowledges everything before it (IBA 9.7.5.2.8).
 	opened := q.acknowledge(seq, false, now, b)
 	switch {
 	case s.IsRNR() && q.req.top() == seq:
@@ -66,7 +66,7 @@ func (q *QP) handlePositive(s wire.Syndrome, seq uint64, now clock.Time, b *mem.
 		return wire.DropDuplicate
 	}
 	if opened := q.acknowledge(seq+1, true, now, b); opened > 0 {
-		q.retryGaps(opened, now, b) // an implied NAK (9.7.5.2.9)
+		q.retryGaps(opened, now, b) // an implied NAK (IBA 9.7.5.2.9)
 	} else if r.una > seq {
 		r.grant(s)
 	}
@@ -97,7 +97,7 @@ func (q *QP) advance(to uint64, now clock.Time, n *mem.Note) {
 		r.acking++
 	}
 	r.una = to
-	// Any progress gives all retries back (9.7.6.1.3).
+	// Any progress gives all retries back (IBA 9.7.6.1.3).
 	r.retries, r.rnrRetries, r.timeouts = q.attr.RetryCnt, q.attr.RNRRetry, 0
 	if to > r.nakAt {
 		r.nakAt = noNAK

@@ -6,7 +6,7 @@ import (
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
-// What comes behind a lost response isn't thrown away (9.7.6.1 only asks for the
+// What comes behind a lost response isn't thrown away (IBA 9.7.6.1 only asks for the
 // missing to be asked for again): READ responses go to their places as they
 // come, and only what lies between is asked for, by a READ of that part of the
 // range. Until it is there, una stands at the first gap, so that completions
@@ -248,7 +248,7 @@ func (q *QP) reach(t *request, seq uint64, now clock.Time, b *mem.Batch) wire.Ve
 }
 
 // retryGaps begins the retry that new gaps ask for. It counts, but for gaps that
-// open while another retry is under way (9.7.6.1). It returns false when there is
+// open while another retry is under way (IBA 9.7.6.1). It returns false when there is
 // none left.
 func (q *QP) retryGaps(opened uint8, now clock.Time, b *mem.Batch) bool {
 	r := &q.req

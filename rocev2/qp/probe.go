@@ -14,7 +14,7 @@ import (
 //
 // What a probe makes up for is what no NAK tells of: the end of what was sent is
 // lost, or all acknowledgements, or the NAK itself, or what a NAK has had sent again
-// (the peer says it once: 9.7.5.1.3).
+// (the peer says it once: IBA 9.7.5.1.3).
 
 const (
 	// leastMargin is what an answer may take longer than it is expected to.

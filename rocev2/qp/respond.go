@@ -21,7 +21,7 @@ func (q *QP) owesData() bool {
 
 // planResponse makes the next packet that the responder owes. Responses go in
 // the order of their requests: no ACK or NAK overtakes a READ or atomic
-// response (9.7.5.1.4), which acknowledges all before it as well.
+// response (IBA 9.7.5.1.4), which acknowledges all before it as well.
 func (q *QP) planResponse(p *TxPacket, b *mem.Batch) {
 	r := &q.resp
 	switch {
@@ -45,7 +45,7 @@ func (q *QP) planResponse(p *TxPacket, b *mem.Batch) {
 }
 
 // planAck makes an acknowledge packet. Every NAK is one too, whatever it
-// answers (9.7.5.1).
+// answers (IBA 9.7.5.1).
 func (q *QP) planAck(p *TxPacket, s wire.Syndrome, psn ib.PSN, b *mem.Batch) {
 	h := q.responseHeader(wire.RCAck, psn, q.resp.msn)
 	h.Syndrome = s
@@ -81,7 +81,7 @@ func (q *QP) countNAK(s wire.Syndrome) {
 }
 
 // outOfOrder takes a request ahead of the expected PSN: a packet before it is
-// lost. That is said once, then nothing until the gap is filled (9.7.5.1.3).
+// lost. That is said once, then nothing until the gap is filled (IBA 9.7.5.1.3).
 func (q *QP) outOfOrder() wire.Verdict {
 	q.cfg.Counters.OutOfSeqRequest++
 	if !q.resp.nakSent {
@@ -92,7 +92,7 @@ func (q *QP) outOfOrder() wire.Verdict {
 }
 
 // duplicate takes a request behind the expected PSN: it has been executed, and
-// is answered again (9.7.5.1.2, C9-105).
+// is answered again (IBA 9.7.5.1.2, C9-105).
 func (q *QP) duplicate(p *wire.Packet) wire.Verdict {
 	q.cfg.Counters.DuplicateRequest++
 	switch p.Opcode.Info().Operation {

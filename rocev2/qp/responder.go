@@ -21,7 +21,7 @@ type responder struct {
 	ackOwed  bool
 	lost     bool          // UC: what comes is of a message that was given up
 	nak      wire.Syndrome // owed; 0: none
-	nakSent  bool          // for the present epsn: said once (9.7.5.1.3)
+	nakSent  bool          // for the present epsn: said once (IBA 9.7.5.1.3)
 	nakPSN   ib.PSN
 	refused  bool // a request, which ended the connection
 	closing  bool // in ERR: the NAK that says why, and what comes before it, is still owed

@@ -10,11 +10,11 @@ import (
 )
 
 // ackTimeout returns the local ACK timeout of a code: 4.096 µs × 2^code
-// (9.7.6.1.3). Code 0 means never.
+// (IBA 9.7.6.1.3). Code 0 means never.
 func ackTimeout(code uint8) time.Duration { return 4096 * time.Nanosecond << code }
 
 // mostDelay is the binary logarithm of how many local ACK timeouts a timer may take
-// to run out (9.7.6.1.3).
+// to run out (IBA 9.7.6.1.3).
 const mostDelay = 2
 
 // armTimer starts the local ACK timer if it doesn't run. It takes twice as long after

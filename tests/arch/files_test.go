@@ -84,3 +84,19 @@ func TestNoPromises(t *testing.T) {
 		}
 	}
 }
+
+// clause is a clause of chapter 9, the transport's, with what comes before it.
+var clause = regexp.MustCompile(`(\bIBA |\d[,;] |\d to |[\d.])?\b9\.\d+(\.\d+)+`)
+
+// A clause is cited in one form, so that all places that keep it are found: IBA 9.7.6.1, C9-64, Annex A17.9.3.
+func TestClausesHaveOneForm(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, g := range s.file.Comments {
+			for _, m := range clause.FindAllStringSubmatch(strings.ReplaceAll(g.Text(), "\n", " "), -1) {
+				if m[1] == "" {
+					t.Errorf("%s: a comment cites %s: IBA %[2]s", fset.Position(g.Pos()), m[0])
+				}
+			}
+		}
+	}
+}

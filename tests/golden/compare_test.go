@@ -11,7 +11,7 @@ import (
 // differences compares the answers of rxe with ours, and says what is
 // different how often. It leaves out what differs by the leave of the
 // specification: the migration state, which rxe has wrong (IBA 9.2.5: a QP that
-// doesn't migrate sends 1); credits, which may be given or not (9.7.7.2); and the
+// doesn't migrate sends 1); credits, which may be given or not (IBA 9.7.7.2); and the
 // IP identification, which says nothing of a packet that is never fragmented
 // (RFC 6864).
 func differences(theirs, ours []*packet) map[string]int {

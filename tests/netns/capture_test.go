@@ -219,7 +219,7 @@ func sameOrder(t testing.TB, what string, got, want []string) {
 }
 
 // icrcHolds checks the ICRC of a frame without 802.1Q tag or IP options, from
-// its definition (RoCEv2 annex A17.3.3).
+// its definition (Annex A17.3.3).
 func icrcHolds(frame []byte) bool {
 	b := bytes.Clone(frame[14:])
 	udp := 20

@@ -12,7 +12,7 @@ import (
 var be = binary.BigEndian
 
 const (
-	rocePort = 4791 // IBA Annex A17.3.2.2: UDP destination port of RoCEv2
+	rocePort = 4791 // Annex A17.3.2.2: UDP destination port of RoCEv2
 
 	// Of linux/filter.h: loads from there give what is beside the packet.
 	besidePacket = 0xfffff000

@@ -69,7 +69,7 @@ var longSend = deviation{
 var ofClient = map[string]deviation{
 	"atomic_write_align": {
 		client: [2]string{"atomic_write: status 9", "atomic_write: refused"},
-		why:    "an atomic must be to a multiple of 8 (IBA 9.4.5, A19): a work request that isn't is not taken",
+		why:    "an atomic must be to a multiple of 8 (IBA 9.4.5, Annex A19): a work request that isn't is not taken",
 	},
 }
 
