@@ -2,7 +2,6 @@ package arch
 
 import (
 	"go/ast"
-	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -41,7 +40,7 @@ var (
 
 func TestTimeIsAnArgument(t *testing.T) {
 	for _, s := range sources(t) {
-		if s.test() || s.in("tests", "examples", "internal/clock") || workerFile(s) {
+		if s.test() || s.in("tests", "examples", "internal/clock") {
 			continue
 		}
 		forbidden := slices.Clone(readsClock)
@@ -54,10 +53,6 @@ func TestTimeIsAnArgument(t *testing.T) {
 			}
 		}
 	}
-}
-
-func workerFile(s source) bool {
-	return s.dir() == "rocev2" && strings.HasPrefix(path.Base(s.path), "worker")
 }
 
 // usesOf lists the names of a package that a file uses.
