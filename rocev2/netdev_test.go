@@ -15,6 +15,7 @@ import (
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/internal/control"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/veth"
 	"github.com/urxe/urxe/rocev2/cc"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -183,7 +184,7 @@ func connectEnds(t testing.TB, pair *nettest.Pair, x, y *endpoint, mtu ib.MTU) {
 // Two ports of one host, without namespaces between them.
 func TestBothEndsInOneNamespace(t *testing.T) {
 	nettest.Require(t)
-	ns, err := nettest.NewNS()
+	ns, err := veth.NewNS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -411,7 +412,7 @@ func TestLineRateOfTheLink(t *testing.T) {
 // A tunnel's packets have no frames, and no MAC addresses.
 func TestNoEthernet(t *testing.T) {
 	nettest.Require(t)
-	ns, err := nettest.NewNS()
+	ns, err := veth.NewNS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/veth"
 )
 
 // TestMain makes the test binary urxe itself when a test starts it so.
@@ -41,7 +42,7 @@ func TestInterrupt(t *testing.T) {
 		{"demo", "--link=mem", "--duration=1h"},
 		{"demo", "--link=af_xdp", "--duration=1h"},
 	} {
-		if args[1] == "--link=af_xdp" && nettest.Missing() != "" {
+		if args[1] == "--link=af_xdp" && veth.Missing() != "" {
 			nettest.Require(t)
 		}
 		var out bytes.Buffer

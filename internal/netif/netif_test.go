@@ -13,6 +13,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/veth"
 	"github.com/urxe/urxe/tests/conform"
 )
 
@@ -281,7 +282,7 @@ func TestWithoutIPv6(t *testing.T) {
 // The two ends of a veth pair in one namespace.
 func TestNeighbourOnTheSameHost(t *testing.T) {
 	nettest.Require(t)
-	ns, err := nettest.NewNS()
+	ns, err := veth.NewNS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"testing"
 )
 
 // Resources is what the Close of a socket must leave nothing of.
@@ -14,7 +15,7 @@ type Resources struct {
 }
 
 // CountResources counts what this process has.
-func CountResources(t T) (r Resources) {
+func CountResources(t testing.TB) (r Resources) {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/veth"
 	"github.com/urxe/urxe/xdp"
 )
 
@@ -42,7 +43,7 @@ func New(mtu int, o xdp.Options) (w *Wire, err error) {
 			w.Close()
 		}
 	}()
-	if w.pair, err = nettest.NewPair(nettest.Config{MTU: mtu}); err != nil {
+	if w.pair, err = veth.NewPair(nettest.Config{MTU: mtu}); err != nil {
 		return nil, err
 	}
 	return w, w.open(o)

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/veth"
 	"github.com/urxe/urxe/tests/interop/guest"
 )
 
@@ -227,7 +227,7 @@ func TestBond8023ad(t *testing.T) {
 // cable joins two taps of the lab for the rest of the test, in the place of the bridge.
 func cable(t *testing.T, l *guest.Lab, a, b string) {
 	t.Helper()
-	ns, err := nettest.NamedNS(l.Switch())
+	ns, err := veth.NamedNS(l.Switch())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/veth"
 	"github.com/urxe/urxe/tests/interop/guest"
 	"github.com/urxe/urxe/tests/owner"
 )
@@ -15,7 +16,7 @@ import (
 // hostEnd is the interface of the system under test.
 func hostEnd(t *testing.T, l *guest.Lab) *nettest.End {
 	t.Helper()
-	ns, err := nettest.NamedNS(l.Namespace)
+	ns, err := veth.NamedNS(l.Namespace)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/veth"
 	"github.com/urxe/urxe/tests/conform"
 	"github.com/urxe/urxe/verbs"
 )
@@ -53,7 +54,7 @@ func snoop(t *testing.T, p *nettest.Pair) {
 // behind a port.
 func isJoined(t *testing.T, p *nettest.Pair, port string, group ib.GID) bool {
 	t.Helper()
-	out, err := p.Bridge.Output("bridge", "mdb", "show", "dev", nettest.BridgeName)
+	out, err := p.Bridge.Output("bridge", "mdb", "show", "dev", veth.BridgeName)
 	if err != nil {
 		t.Fatalf("bridge mdb: %v: %s", err, out)
 	}

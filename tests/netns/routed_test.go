@@ -14,6 +14,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/veth"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -30,7 +31,7 @@ type far struct {
 // farBehind makes it.
 func farBehind(t testing.TB, p *nettest.Pair) *far {
 	t.Helper()
-	ns, err := nettest.NewNS()
+	ns, err := veth.NewNS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/urxe/urxe/ib"
-	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/veth"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -35,14 +35,14 @@ func openMem() (*link, error) {
 
 // openVeth makes two network namespaces with a veth pair between them, and opens its ends, over this link and no other.
 func openVeth(mtu ib.MTU, kind verbs.LinkKind) (_ *link, err error) {
-	missing, name := nettest.Missing, "AF_XDP"
+	missing, name := veth.Missing, "AF_XDP"
 	if kind == verbs.LinkAFPacket {
-		missing, name = nettest.MissingNamespaces, "AF_PACKET"
+		missing, name = veth.MissingNamespaces, "AF_PACKET"
 	}
 	if what := missing(); what != "" {
 		return nil, fmt.Errorf("%s can't be used here: %s (--link=mem runs in memory)", name, what)
 	}
-	pair, err := nettest.NewPair(nettest.Config{Name: "urxe0", MTU: max(1500, mtu.Bytes()+ib.RoCEOverhead)})
+	pair, err := veth.NewPair(veth.Config{Name: "urxe0", MTU: max(1500, mtu.Bytes()+ib.RoCEOverhead)})
 	if err != nil {
 		return nil, err
 	}

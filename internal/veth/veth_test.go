@@ -1,4 +1,4 @@
-package nettest
+package veth_test
 
 import (
 	"fmt"
@@ -12,9 +12,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/urxe/urxe/internal/nettest"
+	"github.com/urxe/urxe/internal/veth"
 )
 
-const childEnv = "URXE_NETTEST_CHILD"
+const childEnv = "URXE_VETH_CHILD"
 
 // TestMain runs this binary as the child of TestKilledOwner, too: it makes a
 // namespace and a veth pair from there into the one it was given as descriptor 3.
@@ -22,19 +25,19 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) == "" {
 		os.Exit(m.Run())
 	}
-	ns, err := NewNS()
+	ns, err := veth.NewNS()
 	if err == nil {
-		err = veth(ns, "inner", &NS{3}, "outer", Config{}.filled())
+		err = veth.Join(ns, "inner", veth.NSOf(3), "outer", veth.Config{}.Filled())
 	}
 	fmt.Println("made", err)
 	time.Sleep(time.Minute)
 }
 
-func exists(ns *NS, ifname string) bool {
+func exists(ns *veth.NS, ifname string) bool {
 	return ns.Do(func() error { _, err := netlink.LinkByName(ifname); return err }) == nil
 }
 
-func gone(ns *NS, ifname string) bool {
+func gone(ns *veth.NS, ifname string) bool {
 	for range 300 {
 		if !exists(ns, ifname) {
 			return true
@@ -47,8 +50,8 @@ func gone(ns *NS, ifname string) bool {
 // However the process ends that made a namespace, the kernel removes it and the
 // interfaces in it, and with them their peers elsewhere.
 func TestKilledOwner(t *testing.T) {
-	Require(t)
-	ns, err := NewNS()
+	nettest.Require(t)
+	ns, err := veth.NewNS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,10 +93,10 @@ func dup(t *testing.T, fd int) int {
 // Both ends of a pair, also through a bridge, have what was asked for and reach
 // each other at once over IPv4, IPv6 and link-local addresses.
 func TestPair(t *testing.T) {
-	for _, c := range []Config{{}, {MTU: 9000, Queues: 4, Name: "rdma0"}, {Bridge: true, MTU: 4200, Queues: 2}, {Offloads: true}} {
+	for _, c := range []veth.Config{{}, {MTU: 9000, Queues: 4, Name: "rdma0"}, {Bridge: true, MTU: 4200, Queues: 2}, {Offloads: true}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			p := New(t, c)
-			c := c.filled()
+			p := nettest.New(t, c)
+			c := c.Filled()
 			for i, e := range p.Ends {
 				checkEnd(t, e, c)
 				checkOffloads(t, e, c.Offloads)
@@ -101,10 +104,10 @@ func TestPair(t *testing.T) {
 					reach(t, e, p.Ends[1-i], a)
 				}
 			}
-			if c.Bridge && (!exists(p.Bridge, BridgeName) || !exists(p.Bridge, p.Ports[0]) || !exists(p.Bridge, p.Ports[1])) {
+			if c.Bridge && (!exists(p.Bridge, veth.BridgeName) || !exists(p.Bridge, p.Ports[0]) || !exists(p.Bridge, p.Ports[1])) {
 				t.Error("the bridge is incomplete")
 			}
-			if exists(&NS{h: currentNS(t)}, c.Name) {
+			if exists(ownNS(t), c.Name) {
 				t.Errorf("%s is in the test's own namespace", c.Name)
 			}
 			for range 2 {
@@ -116,17 +119,17 @@ func TestPair(t *testing.T) {
 	}
 }
 
-func currentNS(t *testing.T) (h netnsHandle) {
+func ownNS(t *testing.T) *veth.NS {
 	t.Helper()
 	fd, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(fd) })
-	return netnsHandle(fd)
+	return veth.NSOf(fd)
 }
 
-func checkEnd(t *testing.T, e *End, c Config) {
+func checkEnd(t *testing.T, e *veth.End, c veth.Config) {
 	t.Helper()
 	err := e.NS.Do(func() error {
 		l, err := netlink.LinkByName(c.Name)
@@ -157,11 +160,11 @@ func checkEnd(t *testing.T, e *End, c Config) {
 	}
 }
 
-func checkOffloads(t *testing.T, e *End, on bool) {
+func checkOffloads(t *testing.T, e *veth.End, on bool) {
 	t.Helper()
 	out, err := e.NS.Output("ethtool", "-k", e.Name)
 	if err != nil {
-		SkipOrFail(t, "ethtool, to see the offloads")
+		nettest.SkipOrFail(t, "ethtool, to see the offloads")
 	}
 	for _, what := range []string{"tx-checksumming", "tx-tcp-segmentation", "generic-segmentation-offload"} {
 		if want := fmt.Sprintf("%s: %s", what, map[bool]string{true: "on", false: "off"}[on]); !strings.Contains(string(out), want) {
@@ -171,7 +174,7 @@ func checkOffloads(t *testing.T, e *End, on bool) {
 }
 
 // reach sends a datagram from one end to the other.
-func reach(t *testing.T, from, to *End, a netip.Addr) {
+func reach(t *testing.T, from, to *veth.End, a netip.Addr) {
 	t.Helper()
 	var ln *net.UDPConn
 	var c net.Conn
@@ -199,7 +202,7 @@ func reach(t *testing.T, from, to *End, a netip.Addr) {
 }
 
 // zone is a number: package net keeps one cache of interface names for all namespaces.
-func zone(a netip.Addr, e *End) string {
+func zone(a netip.Addr, e *veth.End) string {
 	if a.Zone() == "" {
 		return ""
 	}
@@ -209,7 +212,7 @@ func zone(a netip.Addr, e *End) string {
 // Commands run inside, children die with their parent's word, and other
 // processes find the namespace by its path.
 func TestCommands(t *testing.T) {
-	p := New(t, Config{Name: "inside0"})
+	p := nettest.New(t, veth.Config{Name: "inside0"})
 	ns := p.Ends[0].NS
 	out, err := ns.Output("ip", "-o", "link", "show", "inside0")
 	if err != nil || !strings.Contains(string(out), "inside0") {
@@ -231,8 +234,8 @@ func TestCommands(t *testing.T) {
 
 // A panic or Goexit inside Do leaves the thread in its own namespace.
 func TestDoReturns(t *testing.T) {
-	p := New(t, Config{Name: "inside0"})
-	own := &NS{h: currentNS(t)}
+	p := nettest.New(t, veth.Config{Name: "inside0"})
+	own := ownNS(t)
 	for range 20 {
 		done := make(chan bool)
 		go func() {

@@ -1,4 +1,4 @@
-package nettest
+package veth
 
 import (
 	"errors"
@@ -94,7 +94,7 @@ func NewPair(c Config) (_ *Pair, err error) {
 	if c.Bridge {
 		err = p.viaBridge(c)
 	} else {
-		err = veth(p.Ends[0].NS, c.Name, p.Ends[1].NS, c.Name, c)
+		err = join(p.Ends[0].NS, c.Name, p.Ends[1].NS, c.Name, c)
 	}
 	if err != nil {
 		return nil, err
@@ -151,8 +151,8 @@ func (c Config) filled() Config {
 	return c
 }
 
-// veth makes a pair of interfaces inside two namespaces, never outside.
-func veth(a *NS, nameA string, b *NS, nameB string, c Config) error {
+// join makes a pair of interfaces inside two namespaces, never outside.
+func join(a *NS, nameA string, b *NS, nameB string, c Config) error {
 	return a.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = nameA, c.MTU
@@ -177,7 +177,7 @@ func (p *Pair) viaBridge(c Config) (err error) {
 	}
 	for i, e := range p.Ends {
 		p.Ports[i] = fmt.Sprintf("port%d", i)
-		if err := veth(e.NS, e.Name, p.Bridge, p.Ports[i], c); err != nil {
+		if err := join(e.NS, e.Name, p.Bridge, p.Ports[i], c); err != nil {
 			return err
 		}
 	}

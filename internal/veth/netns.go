@@ -1,11 +1,11 @@
-// Package nettest makes network namespaces and veth pairs for tests and for the
-// demo.
+// Package veth makes network namespaces and joins them by veth pairs: for the demo,
+// and, by way of package nettest, for tests.
 //
 // The namespaces have no name: descriptors of this process and its children are
 // all that holds them, so the kernel removes them, with every interface inside,
 // however the process ends. There is nothing to sweep after a kill -9. To look
 // inside one while a test runs: nsenter --net=/proc/PID/fd/N (NS.Path).
-package nettest
+package veth
 
 import (
 	"fmt"
@@ -20,9 +20,7 @@ import (
 )
 
 // NS is a network namespace.
-type NS struct{ h netnsHandle }
-
-type netnsHandle = netns.NsHandle
+type NS struct{ h netns.NsHandle }
 
 // NewNS makes an empty namespace, in which only lo exists and is up.
 func NewNS() (*NS, error) {
