@@ -13,7 +13,6 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/rocev2/mem"
-	"github.com/urxe/urxe/xdp"
 )
 
 // Options are how a device is opened. The zero value works.
@@ -23,7 +22,7 @@ type Options struct {
 
 	// Of Open only.
 	Link LinkKind      // what frames go by
-	XDP  xdp.Options   // mode, copy or zero-copy, frames; another XDP program's map (docs/xskmap.md)
+	XDP  XDPOptions    // how AF_XDP is used
 	Spin time.Duration // how long an idle worker looks for more before it sleeps; 0: 20 µs; negative: never
 	// PKeys is the P_Key table of the port: the partitions that it is in, as full or limited member (IBA 10.9). Nil means
 	// ib.PKeyDefault alone, as on every Linux RoCE device. On Ethernet nobody else sets it.

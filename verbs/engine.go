@@ -23,7 +23,7 @@ type engine interface {
 	Err() error
 	OnChange(func())
 	SetAllowPeers([]netip.Prefix) error
-	Stats() rocev2.Stats
+	Stats() Stats
 	Drops() [wire.NumVerdicts]uint64
 	Record(out io.Writer, stop <-chan struct{}) error
 	Barrier()

@@ -6,6 +6,7 @@ import (
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/netif"
 	"github.com/urxe/urxe/rocev2"
+	"github.com/urxe/urxe/xdp"
 )
 
 // LinkKind says what a device's frames are to go by.
@@ -16,6 +17,17 @@ const (
 	LinkAuto     = rocev2.LinkAuto     // AF_XDP in the best way that can be had, else AF_PACKET
 	LinkAFXDP    = rocev2.LinkAFXDP    // AF_XDP or fail
 	LinkAFPacket = rocev2.LinkAFPacket // AF_PACKET or fail
+)
+
+// XDPOptions say how AF_XDP is used: mode, copy or zero-copy, frames; another XDP program's map (docs/xskmap.md).
+type XDPOptions = xdp.Options
+
+// Values of XDPOptions.Mode and XDPOptions.Copy. The zero values take the best that can be had.
+const (
+	XDPDriver   = xdp.ModeDriver  // Mode: the XDP program runs in the driver, or opening fails
+	XDPGeneric  = xdp.ModeGeneric // Mode: it runs in the kernel's stack, on any device
+	XDPCopy     = xdp.CopyOnly    // Copy: frames are copied, whatever the driver can
+	XDPZeroCopy = xdp.ZeroCopy    // Copy: frames aren't copied, or opening fails
 )
 
 // Open opens a network interface, of the calling thread's network namespace, as an RDMA device over AF_XDP. It needs

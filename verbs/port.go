@@ -111,9 +111,12 @@ func listGIDs(gids []ib.GID) string {
 	return s[2:]
 }
 
+// Stats is what a device counts, and what it is.
+type Stats = rocev2.Stats
+
 // Stats returns what the device counts: what it sent, received and met, under the names of rxe's counters where it has
 // them, and how many packets it dropped for what reason.
-func (d *Device) Stats() rocev2.Stats { return d.engine.Stats() }
+func (d *Device) Stats() Stats { return d.engine.Stats() }
 
 // Capture writes a capture of all packets that the device sends and receives to w, as pcapng with the verdict on each as a
 // comment, until ctx ends or w fails. AF_XDP packets are seen by no capture on the interface itself. Packets that w is

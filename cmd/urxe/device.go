@@ -13,7 +13,6 @@ import (
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/verbs"
-	"github.com/urxe/urxe/xdp"
 )
 
 // deviceFlags say which network interface is opened, and how.
@@ -29,9 +28,9 @@ type deviceFlags struct {
 var linkOptions = map[string]verbs.Options{
 	"auto":      {},
 	"af_xdp":    {Link: verbs.LinkAFXDP},
-	"zerocopy":  {Link: verbs.LinkAFXDP, XDP: xdp.Options{Copy: xdp.ZeroCopy}},
-	"driver":    {Link: verbs.LinkAFXDP, XDP: xdp.Options{Mode: xdp.ModeDriver}},
-	"generic":   {Link: verbs.LinkAFXDP, XDP: xdp.Options{Mode: xdp.ModeGeneric}},
+	"zerocopy":  {Link: verbs.LinkAFXDP, XDP: verbs.XDPOptions{Copy: verbs.XDPZeroCopy}},
+	"driver":    {Link: verbs.LinkAFXDP, XDP: verbs.XDPOptions{Mode: verbs.XDPDriver}},
+	"generic":   {Link: verbs.LinkAFXDP, XDP: verbs.XDPOptions{Mode: verbs.XDPGeneric}},
 	"xsk_map":   {Link: verbs.LinkAFXDP},
 	"af_packet": {Link: verbs.LinkAFPacket},
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -23,7 +22,7 @@ func newDevices() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			held := make([]*rocev2.Stats, len(list))
+			held := make([]*verbs.Stats, len(list))
 			for i := range list {
 				if s, err := statsOf(list[i].Name); err == nil {
 					list[i].Port.PKeyTable = s.PKeys
@@ -68,7 +67,7 @@ func printNoGID(w io.Writer, n int) {
 
 // printHolder says what the process that holds a device has, and what it got of the
 // ladder and why.
-func printHolder(w io.Writer, s *rocev2.Stats) {
+func printHolder(w io.Writer, s *verbs.Stats) {
 	fmt.Fprintf(w, "    held by a urxe process, with %d QPs, over %s\n", s.QPs, s.Link)
 	fmt.Fprintf(w, "    link: %s\n", s.Rung)
 	for _, why := range s.Reasons {

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urxe/urxe/internal/control"
-	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -44,10 +43,10 @@ InfiniBand use where they have one, and how many packets were dropped for which 
 }
 
 // allStats asks the holders of the interface that was named, or of all interfaces.
-func allStats(args []string) (list []rocev2.Stats, err error) {
+func allStats(args []string) (list []verbs.Stats, err error) {
 	if len(args) > 0 {
 		s, err := statsOf(args[0])
-		return []rocev2.Stats{s}, err
+		return []verbs.Stats{s}, err
 	}
 	devices, err := verbs.Devices()
 	if err != nil {
@@ -69,7 +68,7 @@ func allStats(args []string) (list []rocev2.Stats, err error) {
 	return list, nil
 }
 
-func statsOf(ifname string) (s rocev2.Stats, err error) {
+func statsOf(ifname string) (s verbs.Stats, err error) {
 	r, err := control.Call(ifname, "stats")
 	if err != nil {
 		return s, err
@@ -81,7 +80,7 @@ func statsOf(ifname string) (s rocev2.Stats, err error) {
 	return s, nil
 }
 
-func printStats(w io.Writer, s *rocev2.Stats, all bool) {
+func printStats(w io.Writer, s *verbs.Stats, all bool) {
 	fmt.Fprintf(w, "%s: %s, PORT_%s, MTU %d, active path MTU %d, %d QPs\n", s.Device, s.Link, s.State, s.MTU, s.ActiveMTU, s.QPs)
 	if s.Trouble != "" {
 		fmt.Fprintf(w, "    trouble: %s\n", s.Trouble)

@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"sm":           {"ib/...", "internal/...", "sm/..."},
 
 	"examples": {"ib", "verbs/..."},
-	"cmd":      {"ib", "internal/...", "rocev2/...", "xdp", "verbs/...", "sm/...", "cmd/..."},
+	"cmd":      {"ib", "internal/...", "rocev2/decode", "verbs/...", "sm/...", "cmd/..."},
 	"tests":    {"ib", "internal/...", "rocev2/...", "xdp/...", "bpf", "verbs/...", "tests/..."},
 }
 
