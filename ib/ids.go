@@ -67,3 +67,6 @@ const QKeyGSI QKey = 0x80010000
 func (k QKey) Controlled() bool { return k&0x80000000 != 0 }
 
 func (k QKey) String() string { return fmt.Sprintf("0x%08x", uint32(k)) }
+
+// DefaultHopLimit is the hop limit, or time to live, of packets for which nobody names one, as by Linux.
+const DefaultHopLimit = 64

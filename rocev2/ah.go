@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/qp"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -27,7 +28,7 @@ type AH struct {
 // for, and datagrams wait.
 func (p *Port) CreateAH(av qp.AV) (*AH, error) {
 	if av.HopLimit == 0 {
-		av.HopLimit = wire.DefaultHopLimit
+		av.HopLimit = ib.DefaultHopLimit
 	}
 	if err := p.checkAV(&av); err != nil {
 		return nil, fmt.Errorf("%s: create AH: %w", p.Name(), err)

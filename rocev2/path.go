@@ -42,7 +42,7 @@ func (p *Port) checkAttr(a *qp.Attr, mask qp.AttrMask) (qp.AV, error) {
 		return av, nil
 	}
 	if av.HopLimit == 0 {
-		av.HopLimit = wire.DefaultHopLimit
+		av.HopLimit = ib.DefaultHopLimit
 	}
 	if av.DGID.IsMulticast() {
 		return av, fmt.Errorf("DGID %v is a multicast group: a connection is with one peer", av.DGID)

@@ -49,7 +49,7 @@ type Request struct {
 	SGIDIndex    uint8   // of Connect and Resolve: of Local, see Path
 	FlowLabel    uint32  // 20 bits, of the packets of both QPs, and of the messages about them
 	TrafficClass uint8   // … too
-	HopLimit     uint8   // 0: 64
+	HopLimit     uint8   // 0: ib.DefaultHopLimit
 
 	PacketLifetime  uint8 // the longest time of a packet on its way: 4.096 µs × 2^n; 0: 16, 268 ms, as Linux has it
 	ResponseTimeout uint8 // in which an answer is expected from the other CM, and promised to it: 4.096 µs × 2^n; 0: 20, 4.3 s
@@ -66,14 +66,13 @@ const (
 	defaultLifetime = 16
 	defaultResponse = 20
 	defaultRetries  = 15
-	defaultHops     = 64
 )
 
 func (r *Request) defaults() {
 	for _, d := range []struct {
 		v *uint8
 		n uint8
-	}{{&r.PacketLifetime, defaultLifetime}, {&r.ResponseTimeout, defaultResponse}, {&r.MaxRetries, defaultRetries}, {&r.HopLimit, defaultHops}} {
+	}{{&r.PacketLifetime, defaultLifetime}, {&r.ResponseTimeout, defaultResponse}, {&r.MaxRetries, defaultRetries}, {&r.HopLimit, ib.DefaultHopLimit}} {
 		if *d.v == 0 {
 			*d.v = d.n
 		}

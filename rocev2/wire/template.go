@@ -2,9 +2,6 @@ package wire
 
 import "github.com/urxe/urxe/ib"
 
-// DefaultHopLimit is what a Flow without a hop limit is sent with, as by Linux.
-const DefaultHopLimit = 64
-
 // Flow is what the packets of a connection have in common below the BTH.
 type Flow struct {
 	SrcMAC, DstMAC [6]byte
@@ -12,7 +9,7 @@ type Flow struct {
 	Src, Dst       ib.GID // both IPv4-mapped, or neither
 	TClass         uint8  // DSCP and ECN
 	FlowLabel      uint32 // IPv6 only, 20 bits
-	HopLimit       uint8  // or time to live; 0 stands for 64
+	HopLimit       uint8  // or time to live; 0 stands for ib.DefaultHopLimit
 	SrcPort        uint16
 	IPID           uint16 // IPv4 only; packets are never fragmented, so that 0 will do
 
@@ -46,7 +43,7 @@ func (t *Template) Set(f *Flow) {
 	}
 	hop := f.HopLimit
 	if hop == 0 {
-		hop = DefaultHopLimit
+		hop = ib.DefaultHopLimit
 	}
 	if t.v6 {
 		t.setIPv6(f, hop)
