@@ -23,24 +23,23 @@ const allFlags = Fence | Signaled | Solicited | Inline
 // ErrInvalid for a work request that could never run. Keys, rights and ranges are checked when it runs: see WC.Status.
 //
 // PostSend doesn't wait. It doesn't allocate unless it fails, or for OpBindMW and OpRegMR.
-func (q *QP) PostSend(wrs ...SendWR) (int, error) {
+func (q *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	q.sqMu.Lock()
 	defer q.sqMu.Unlock()
 	if err := q.maySend(); err != nil {
 		return 0, err
 	}
-	room := q.sq.room()
-	var err error
-	n := 0
-	for ; n < len(wrs); n++ {
-		if n == room {
-			err = q.errSQFull
-			break
+	room := min(q.sq.room(), len(wrs))
+	for n < room && err == nil {
+		if err = q.fillSend(n, &wrs[n]); err == nil {
+			n++
 		}
-		if err = q.fillSend(n, &wrs[n]); err != nil {
-			err = q.errorf("post send, work request %d of %d (wr_id %d): %w", n+1, len(wrs), wrs[n].ID, err)
-			break
-		}
+	}
+	switch {
+	case err != nil:
+		err = q.errorf("post send, %s: %w", nth(n, len(wrs), wrs[n].ID), err)
+	case n < len(wrs):
+		err = q.errSQFull
 	}
 	if n > 0 {
 		q.sq.publish(n)
@@ -51,24 +50,23 @@ func (q *QP) PostSend(wrs ...SendWR) (int, error) {
 
 // PostRecv posts receive work requests in order and returns how many were accepted, with the errors of PostSend. A QP takes
 // them in every state but RESET. Each makes exactly one completion, unless the QP is reset or destroyed before.
-func (q *QP) PostRecv(wrs ...RecvWR) (int, error) {
+func (q *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	q.rqMu.Lock()
 	defer q.rqMu.Unlock()
 	if err := q.mayRecv(); err != nil {
 		return 0, err
 	}
-	room := q.rq.room()
-	var err error
-	n := 0
-	for ; n < len(wrs); n++ {
-		if n == room {
-			err = q.errRQFull
-			break
+	room := min(q.rq.room(), len(wrs))
+	for n < room && err == nil {
+		if err = q.fillRecv(n, &wrs[n]); err == nil {
+			n++
 		}
-		if err = q.fillRecv(n, &wrs[n]); err != nil {
-			err = q.errorf("post recv, work request %d of %d (wr_id %d): %w", n+1, len(wrs), wrs[n].ID, err)
-			break
-		}
+	}
+	switch {
+	case err != nil:
+		err = q.errorf("post recv, %s: %w", nth(n, len(wrs), wrs[n].ID), err)
+	case n < len(wrs):
+		err = q.errRQFull
 	}
 	if n > 0 {
 		q.rq.publish(n)
@@ -76,6 +74,9 @@ func (q *QP) PostRecv(wrs ...RecvWR) (int, error) {
 	}
 	return n, err
 }
+
+// nth says which of a list of work requests the one at index n is, for errors.
+func nth(n, of int, id uint64) string { return fmt.Sprintf("work request %d of %d (wr_id %d)", n+1, of, id) }
 
 // fillSend checks a work request and writes it to the k-th free slot.
 func (q *QP) fillSend(k int, wr *SendWR) error {

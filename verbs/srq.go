@@ -83,7 +83,7 @@ func (s *SRQ) PostRecv(wrs ...RecvWR) (int, error) {
 	case errors.Is(err, rocev2.ErrSRQFull):
 		err = s.errFull
 	case err != nil:
-		err = s.dev.errorf("post SRQ recv, work request %d of %d (wr_id %d): %w", n+1, len(wrs), wrs[n].ID, err)
+		err = s.dev.errorf("post SRQ recv, %s: %w", nth(n, len(wrs), wrs[n].ID), err)
 	}
 	return n, err
 }
