@@ -266,17 +266,6 @@ func (q *QP) landEnd(t *request, p *wire.Packet, now clock.Time, b *mem.Batch) b
 	return q.scatter(t.wqe.SGEs, t.length-uint64(n), n, &[2][]byte{t.orig[:n]}, op, b)
 }
 
-// scatter has op, and others that it adds, put n bytes of a packet to off in the
-// list. It returns false when a key doesn't allow it.
-func (q *QP) scatter(list []SGE, off uint64, n int, from *[2][]byte, op *mem.Op, b *mem.Batch) bool {
-	if n == 0 {
-		op.Note.Flags |= flagEnd
-		return true
-	}
-	op.Kind = mem.Scatter
-	return q.eachSGE(list, off, n, from, op, b)
-}
-
 // handleAtomicAck takes the response to an atomic.
 func (q *QP) handleAtomicAck(p *wire.Packet, seq uint64, now clock.Time, b *mem.Batch) wire.Verdict {
 	t := q.req.at(q.req.find(seq))

@@ -1,6 +1,8 @@
 package qp
 
 import (
+	"math/bits"
+
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/mem"
@@ -112,17 +114,6 @@ func (q *QP) Handle(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict {
 	return q.svc.handle(q, p, now, b)
 }
 
-// handleRC takes a packet of a reliable connection.
-func (q *QP) handleRC(p *wire.Packet, now clock.Time, b *mem.Batch) wire.Verdict {
-	switch {
-	case p.Opcode.Info().Request || !p.Opcode.Valid(): // a reserved opcode is a request to refuse
-		return q.handleRequest(p, b)
-	case q.state == RTR:
-		return wire.DropQPState // nothing was asked yet
-	}
-	return q.handleResponse(p, now, b)
-}
-
 // Plan makes one packet if one is owed and allowed now: it writes headers into
 // p.Frame, which comes with FrameRoom bytes, and adds the ops that fetch the
 // payload to b, which has room for PlanOps. The caller runs b, then seals and
@@ -146,44 +137,32 @@ func (q *QP) Plan(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 	return q.svc.plan(q, now, p, b)
 }
 
-// planRC makes a packet of a reliable connection: a request or a response.
-func (q *QP) planRC(now clock.Time, p *TxPacket, b *mem.Batch) bool {
-	request := q.state != Err && q.wantsRequest(now)
-	if q.path == nil {
-		if request {
-			q.armTimer(now)
-		}
-		return false
-	}
-	if request && !(q.respond && q.owesResponse() && !q.mayHoldAck()) {
-		q.respond = true
-		if q.planRequest(now, p, b) {
-			return true
-		}
-	}
-	if !q.owesResponse() || q.paced(now) && q.owesData() {
-		return false
-	}
-	q.respond = false
-	q.planResponse(p, b)
-	return true
+// packets returns how many packets n bytes take. A path MTU is a power of two.
+func (q *QP) packets(n uint64) uint64 {
+	return max(1, (n+uint64(q.mtu)-1)>>bits.TrailingZeros32(uint32(q.mtu)))
 }
 
-// HoldAcks says that Plan should make requests before a positive
-// acknowledgement that is owed, because the caller sees that it goes out soon.
-func (q *QP) HoldAcks(hold bool) { q.holdAcks = hold }
-
-// mayHoldAck reports whether the response that is owed is one that may be held.
-func (q *QP) mayHoldAck() bool {
-	r := &q.resp
-	return q.holdAcks && r.nak == 0 && r.owed.len() == 0
+// emit makes the headers of a packet.
+func (q *QP) emit(p *TxPacket, h *wire.Header, n int, path *wire.Template) {
+	p.Path, p.payload = path, [2][]byte{}
+	path.EmitTo(p.Frame, h, n, &p.payload)
 }
 
-// OnlyAcks reports whether all that Plan would send now is a positive
-// acknowledgement, which may wait a Step to share the kick of an answer.
-func (q *QP) OnlyAcks(now clock.Time) bool {
-	r := &q.resp
-	return r.ackOwed && r.nak == 0 && r.owed.len() == 0 && !q.cnpOwed && !q.wantsRequest(now)
+// sending adds an op of this QP for a packet that is planned. It is filled in
+// where it stands, as are all ops: to copy what was just written costs more
+// than to write it.
+func (q *QP) sending(code uint8, psn ib.PSN, x uint32, p *TxPacket, b *mem.Batch) *mem.Op {
+	op := q.op(b)
+	n := &op.Note
+	n.Code, n.PSN, n.X, n.Ref = code, psn, x, p
+	return op
+}
+
+// op adds an op of this QP.
+func (q *QP) op(b *mem.Batch) *mem.Op {
+	op := b.Add()
+	op.Owner = q
+	return op
 }
 
 // Commit takes the outcome of an op; it implements mem.Owner.
@@ -255,24 +234,6 @@ func (q *QP) sent(n *mem.Note) {
 		q.commitProgress(n)
 	case noteDatagramOut:
 		q.commitSent(n.X)
-	}
-}
-
-// faultRC takes an op of a reliable connection that could not be run: memory is
-// gone that was there when the packet was checked.
-func (q *QP) faultRC(op *mem.Op) {
-	n := &op.Note
-	switch n.Code {
-	case noteProgress:
-		q.failOldest(LocProtErr)
-	case noteSend:
-		q.resp.recvStatus = LocProtErr
-		q.reject(n.PSN, wire.NakRemoteOperation, 0)
-	default:
-		if n.Flags&flagReceive != 0 {
-			q.resp.recvStatus = LocAccessErr
-		}
-		q.reject(n.PSN, wire.NakRemoteAccess, EventQPAccessErr)
 	}
 }
 

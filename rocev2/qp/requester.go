@@ -57,35 +57,6 @@ type requester struct {
 	gaps    gaps
 }
 
-// request is a send work request under way.
-type request struct {
-	wqe     *SendWQE
-	op      *operation
-	first   uint64 // sequence number of its first packet
-	packets uint64
-	length  uint64 // bytes of the message
-	resumed bool   // a READ of which a part was asked for again
-	done    bool   // an operation of this side alone, which has been done
-	// orig is what an atomic found, in host byte order; of a READ, the last bytes,
-	// held back until all others are there.
-	orig     [8]byte
-	held     uint8 // bytes of a READ in orig
-	silences uint8 // probes in the middle of a READ
-	// Of a datagram.
-	stage stage
-	since clock.Time // when it was parked
-}
-
-func (r *request) end() uint64 { return r.first + r.packets }
-
-func (r *request) isRead() bool { return r.wqe.Opcode == WRRead }
-
-func (r *request) isAtomic() bool { return r.op.atomic }
-
-// responds reports whether the request is answered by a response of its own,
-// with data or without, not by an ACK.
-func (r *request) responds() bool { return r.op.responds }
-
 // noNAK is a nakAt that equals no sequence number.
 const noNAK = ^uint64(0)
 
@@ -102,52 +73,8 @@ func (r *requester) start(psn ib.PSN, a *Attr) {
 	r.base, r.retries, r.rnrRetries = psn, a.RetryCnt, a.RNRRetry
 }
 
-// take gets the next work request into the ring, if there is one, and reports
-// whether cur now stands at a request.
-func (q *QP) take() bool {
-	r := &q.req
-	if r.cur != r.tail {
-		return true
-	}
-	if int(r.tail-r.oldest) == len(r.ring) {
-		return false
-	}
-	if r.dry {
-		return false
-	}
-	w := q.cfg.SQ.Next()
-	if w == nil {
-		r.dry = q.cfg.Rings
-		return false
-	}
-	t := r.at(r.tail)
-	*t = request{}
-	t.wqe, t.op, t.first, t.length = w, w.Opcode.operation(), r.high, w.length()
-	switch {
-	case t.op.local != nil:
-		t.packets = 0
-	case t.isAtomic():
-		t.packets = 1
-	default:
-		t.packets = q.packets(t.length)
-	}
-	r.tail++
-	return true
-}
-
 // Posted says that there may be something in the send queue: see Config.Rings.
 func (q *QP) Posted() { q.req.dry = false }
-
-// length returns the bytes of the message: what the list adds up to.
-func (w *SendWQE) length() (n uint64) {
-	if w.Flags&Inline != 0 {
-		return uint64(len(w.Inline))
-	}
-	for i := range w.SGEs {
-		n += uint64(w.SGEs[i].Length)
-	}
-	return n
-}
 
 // wantsRequest reports whether a request packet may be sent now.
 func (q *QP) wantsRequest(now clock.Time) bool {
@@ -319,29 +246,6 @@ func (r *requester) seek(to uint64) {
 	r.nxt = to
 }
 
-// emit makes the headers of a packet.
-func (q *QP) emit(p *TxPacket, h *wire.Header, n int, path *wire.Template) {
-	p.Path, p.payload = path, [2][]byte{}
-	path.EmitTo(p.Frame, h, n, &p.payload)
-}
-
-// sending adds an op of this QP for a packet that is planned. It is filled in
-// where it stands, as are all ops: to copy what was just written costs more
-// than to write it.
-func (q *QP) sending(code uint8, psn ib.PSN, x uint32, p *TxPacket, b *mem.Batch) *mem.Op {
-	op := q.op(b)
-	n := &op.Note
-	n.Code, n.PSN, n.X, n.Ref = code, psn, x, p
-	return op
-}
-
-// op adds an op of this QP.
-func (q *QP) op(b *mem.Batch) *mem.Op {
-	op := b.Add()
-	op.Owner = q
-	return op
-}
-
 // moveOn moves nxt on by the sequence numbers of a packet of t, the request at cur.
 func (q *QP) moveOn(t *request, n uint64) {
 	r := &q.req
@@ -350,145 +254,4 @@ func (q *QP) moveOn(t *request, n uint64) {
 	if r.nxt == t.end() {
 		r.cur++
 	}
-}
-
-// checkRequest says why a request can't be sent at all.
-func (q *QP) checkRequest(t *request) WCStatus {
-	w := t.wqe
-	switch {
-	case !q.svc.offers.has(w.Opcode), t.responds() && q.attr.MaxRdAtomic == 0, t.op.fetches && w.Flags&Inline != 0:
-		return LocQPOpErr
-	case q.svc.datagram && (w.AH == nil || !w.RemoteQPN.Valid()), q.cfg.Type == GSI && int(w.PKeyIndex) >= len(q.cfg.PKeys),
-		q.svc.datagram && w.AH.Multicast != (w.RemoteQPN == ib.QPNMulticast): // IBA 9.6.1
-		return LocQPOpErr
-	case t.length > MaxMessage, w.Flags&Inline != 0 && len(w.Inline) > q.cfg.Caps.MaxInline,
-		t.op.word && t.length != 8, t.op.bare && t.length != 0:
-		return LocLenErr
-	case len(w.SGEs) > MaxSGE:
-		return LocQPOpErr
-	}
-	if !t.op.fetches {
-		return Success
-	}
-	for i := range w.SGEs { // what is asked for must have a place to go to
-		s := &w.SGEs[i]
-		if s.Length > 0 && q.cfg.Keys.Find(s.LKey, q.cfg.PD, s.Addr, uint64(s.Length), mem.LocalWrite) == nil {
-			return LocProtErr
-		}
-	}
-	return Success
-}
-
-// requestHeader fills in the opcode and the extended headers of packet index of
-// t, and returns the bytes of its payload.
-func (q *QP) requestHeader(t *request, index uint64, h *wire.Header) int {
-	w, off := t.wqe, index*uint64(q.mtu)
-	h.RKey, h.VA, h.Imm = w.RKey, w.RemoteAddr+off, w.Imm
-	h.InvKey = w.InvKey
-	switch w.Opcode {
-	case WRFlush:
-		h.Opcode, h.Flush, h.Length = wire.RCFlush, uint32(w.Flush), w.Length
-		return 0
-	case WRRead:
-		h.Opcode, h.Length = wire.RCReadRequest, uint32(t.length-off)
-		return 0
-	case WRCompareSwap:
-		h.Opcode, h.Compare, h.Swap = wire.RCCompareSwap, w.CompareAdd, w.Swap
-		return 0
-	case WRFetchAdd:
-		h.Opcode, h.Swap = wire.RCFetchAdd, w.CompareAdd
-		return 0
-	}
-	place := placeOf(index, t.packets)
-	h.Opcode, h.Length = t.op.packets[place]|wire.Opcode(q.svc.transport), uint32(t.length)
-	// Only packets that can raise an event carry the solicited bit (C9-7).
-	h.SE = place.Ends() && w.Flags&Solicited != 0 && t.op.receives
-	return int(min(t.length-off, uint64(q.mtu)))
-}
-
-// placeOf returns where packet index of n stands.
-func placeOf(index, n uint64) (p wire.Place) {
-	if index == 0 {
-		p |= wire.First
-	}
-	if index == n-1 {
-		p |= wire.Last
-	}
-	return p
-}
-
-// gather has op, and others that it adds, fetch n bytes of the message at off
-// into p. It returns false when a key doesn't allow it.
-func (q *QP) gather(t *request, off uint64, n int, p *TxPacket, op *mem.Op, b *mem.Batch) bool {
-	if n == 0 || t.wqe.Flags&Inline != 0 {
-		if n > 0 {
-			copyTo(&p.payload, t.wqe.Inline[off:])
-		}
-		op.Note.Flags |= flagEnd // it keeps its place among the QP's packets
-		return true
-	}
-	op.Kind = mem.Gather
-	return q.eachSGE(t.wqe.SGEs, off, n, &p.payload, op, b)
-}
-
-// gatherNow is gather without an op, where Batch.Gather has the bytes and they are
-// of a list of one element. It reports whether it did it.
-func (q *QP) gatherNow(w *SendWQE, off uint64, p *TxPacket, b *mem.Batch) bool {
-	if len(w.SGEs) != 1 || w.Flags&Inline != 0 {
-		return false
-	}
-	s, n := &w.SGEs[0], uint64(len(p.payload[0])+len(p.payload[1]))
-	m := q.cfg.Keys.Find(s.LKey, q.cfg.PD, s.Addr+off, n, 0)
-	return m != nil && off+n <= uint64(s.Length) && b.Gather(m, s.Addr+off, &p.payload)
-}
-
-// copyTo fills the pieces with the beginning of from.
-func copyTo(pieces *[2][]byte, from []byte) {
-	n := copy(pieces[0], from)
-	copy(pieces[1], from[n:])
-}
-
-// eachSGE has op, a Gather or Scatter, access what bytes [off, off+n) of the
-// list are of its first element that they touch, and adds one like it for each
-// other; the last ends the packet. frag are the bytes on the packet's side. It
-// returns false when a key or a range doesn't allow it.
-func (q *QP) eachSGE(list []SGE, off uint64, n int, frag *[2][]byte, op *mem.Op, b *mem.Batch) bool {
-	var need mem.Access
-	if op.Kind == mem.Scatter {
-		need = mem.LocalWrite
-	}
-	first, done, pd := op, 0, q.listPD(op.Note.Code)
-	for i := range list {
-		s := &list[i]
-		if off >= uint64(s.Length) {
-			off -= uint64(s.Length)
-			continue
-		}
-		k := int(min(uint64(s.Length)-off, uint64(n-done)))
-		va := s.Addr + off
-		mr := q.cfg.Keys.Find(s.LKey, pd, va, uint64(k), need)
-		if mr == nil {
-			return false
-		}
-		if done > 0 {
-			op = q.op(b)
-			op.Kind, op.Note = first.Kind, first.Note
-		}
-		op.MR, op.VA = mr, va
-		wire.CutTo(&op.Frag, frag, done, k)
-		if done, off = done+k, 0; done == n {
-			op.Note.Flags |= flagEnd
-			return true
-		}
-	}
-	return false
-}
-
-// listPD returns the PD whose keys a list of elements names.
-func (q *QP) listPD(note uint8) *mem.PD {
-	switch note {
-	case noteSend, noteHeader, noteDatagram:
-		return q.cfg.RecvPD
-	}
-	return q.cfg.PD
 }

@@ -1,8 +1,6 @@
 package qp
 
 import (
-	"math/bits"
-
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -189,11 +187,6 @@ func (q *QP) span(p *wire.Packet) int {
 
 func (q *QP) readPackets(n uint64) int { return int(q.packets(n)) }
 
-// packets returns how many packets n bytes take. A path MTU is a power of two.
-func (q *QP) packets(n uint64) uint64 {
-	return max(1, (n+uint64(q.mtu)-1)>>bits.TrailingZeros32(uint32(q.mtu)))
-}
-
 // execute checks a request in sequence and adds its ops.
 func (q *QP) execute(p *wire.Packet, b *mem.Batch) refusal {
 	if why := q.checkSequence(p); why != accepted {
@@ -265,14 +258,6 @@ func (q *QP) executeSend(p *wire.Packet, b *mem.Batch) refusal {
 	}
 	m.advance(p.Len, place)
 	return accepted
-}
-
-// length returns the bytes that a receive takes.
-func (w *RecvWQE) length() (n uint64) {
-	for i := range w.SGEs {
-		n += uint64(w.SGEs[i].Length)
-	}
-	return n
 }
 
 // advance moves on by n bytes; the last packet ends the message.

@@ -76,27 +76,6 @@ func (q *QP) Unreachable(now clock.Time) {
 	}
 }
 
-// timeoutRC begins a retry, or gives up.
-func (q *QP) timeoutRC(now clock.Time) {
-	r := &q.req
-	if q.paced(now) && (r.nxt == r.una || r.toAsk() != nil) {
-		q.restartTimer(q.pace) // what is to be sent again is still held back, so that no answer is late
-		return
-	}
-	q.cfg.Counters.Timeouts++
-	if r.retries == 0 {
-		q.cfg.Counters.RetryExceeded++
-		q.trace("retries exceeded", q.psnOf(r.una))
-		q.failOldest(RetryExcErr)
-		return
-	}
-	r.retries--
-	r.timeouts = min(r.timeouts+1, mostDelay)
-	r.gaps.askAnew()
-	q.rewind("timeout")
-	q.restartTimer(now)
-}
-
 // rnrWait has the RNR NAK timer codes of IBA 9.7.5.2.8, table 45, in
 // hundredths of a millisecond.
 var rnrWait = [32]time.Duration{

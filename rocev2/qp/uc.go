@@ -42,7 +42,7 @@ func (q *QP) planUC(now clock.Time, p *TxPacket, b *mem.Batch) bool {
 		}
 	}
 	index := r.nxt - t.first
-	h := wire.Header{MigReq: true, PKey: q.pkey(), DestQP: q.attr.DestQPN, PSN: q.psnOf(r.nxt)}
+	h := q.headerOf(r.nxt)
 	n := q.requestHeader(t, index, &h)
 	q.emit(p, &h, n, q.path)
 	i := r.cur
