@@ -21,28 +21,6 @@ type sinks struct {
 	list atomic.Pointer[[]Sink]
 }
 
-// release gives received frames back, whose verdicts are known by now.
-func (w *Worker) release(l Link, batch []RxFrame) {
-	if list := w.port.sinks.list.Load(); list != nil {
-		for i := range batch {
-			for _, s := range *list {
-				s.Received(&batch[i].Frame, batch[i].Verdict)
-			}
-		}
-	}
-	l.Release(batch)
-}
-
-// send sends a frame.
-func (w *Worker) send(l Link, f *TxFrame) {
-	if list := w.port.sinks.list.Load(); list != nil {
-		for _, s := range *list {
-			s.Sent(&f.Frame)
-		}
-	}
-	l.Send(f)
-}
-
 // Capture attaches s. The function that it returns detaches it: when that has
 // returned, s is not called any more.
 func (p *Port) Capture(s Sink) (detach func()) {

@@ -24,20 +24,6 @@ type congestion struct {
 	limiter  cc.Limiter
 }
 
-// congestionCounters count under the names of mlx5.
-type congestionCounters struct {
-	MarkedPkts uint64 // np_ecn_marked_roce_packets: packets received with CE
-	CNPSent    uint64 // np_cnp_sent
-	CNPHandled uint64 // rp_cnp_handled
-}
-
-// add adds o to c.
-func (c *congestionCounters) add(o *congestionCounters) {
-	c.MarkedPkts += o.MarkedPkts
-	c.CNPSent += o.CNPSent
-	c.CNPHandled += o.CNPHandled
-}
-
 // ecn returns a traffic class with the ECN bits of a connection's packets: they
 // are capable of ECN while their rate is controlled, and only then (CA17-5).
 func (p *Port) ecn(tclass uint8) uint8 {

@@ -14,6 +14,20 @@ type Counters struct {
 	multicastCounters
 }
 
+// congestionCounters count under the names of mlx5.
+type congestionCounters struct {
+	MarkedPkts uint64 // np_ecn_marked_roce_packets: packets received with CE
+	CNPSent    uint64 // np_cnp_sent
+	CNPHandled uint64 // rp_cnp_handled
+}
+
+// add adds o to c.
+func (c *congestionCounters) add(o *congestionCounters) {
+	c.MarkedPkts += o.MarkedPkts
+	c.CNPSent += o.CNPSent
+	c.CNPHandled += o.CNPHandled
+}
+
 // multicastCounters count under names like those of IBA 16.1.4.
 type multicastCounters struct {
 	MulticastSent   uint64 // packets to a group

@@ -34,7 +34,7 @@ func (q *QP) admits(p *wire.Packet) wire.Verdict {
 // inPartition reports whether packets with key k may come to q: a QP is in one
 // partition of the port, QP1 in all of them (IBA 10.9.3).
 func (q *QP) inPartition(k ib.PKey) bool {
-	if q.number == gsiQPN {
+	if q.number == ib.QPNGeneralServices {
 		_, ok := q.worker.port.cfg.PKeys.Find(k)
 		return ok
 	}

@@ -92,10 +92,10 @@ type fakeQP struct {
 // newFakes makes n QPs with fake cores on p, with a path to dgid.
 func newFakes(t testing.TB, p *Port, n int, dgid ib.GID) (list []fakeQP) {
 	t.Helper()
-	var core *fakeCore
-	p.newCore = func(c qp.Config) machine {
-		core = newFakeCore(c)
-		return core
+	var fake *fakeCore
+	p.newCore = func(c qp.Config) core {
+		fake = newFakeCore(c)
+		return fake
 	}
 	for range n {
 		q, err := p.CreateQP(QPInit{PD: new(mem.PD), SQ: new(qptest.SendQueue), RQ: new(qptest.RecvQueue), SendCQ: new(compQueue), RecvCQ: new(compQueue)})
@@ -105,7 +105,7 @@ func newFakes(t testing.TB, p *Port, n int, dgid ib.GID) (list []fakeQP) {
 		if err := q.Modify(&qp.Attr{AV: qp.AV{DGID: dgid}, DestQPN: 77}, qp.AttrAV|qp.AttrDestQPN); err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, fakeQP{q, core})
+		list = append(list, fakeQP{q, fake})
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package rocev2
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -39,47 +40,11 @@ type NetdevOptions struct {
 //
 // The port holds the interface for itself: a second opener, in this process or
 // another one, gets an error that wraps control.ErrHeld and names the holder.
-func OpenNetdev(ifname string, o NetdevOptions) (_ *Port, err error) {
+func OpenNetdev(ifname string, o NetdevOptions) (*Port, error) {
 	d := &netdev{}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("open %s: %w", ifname, errors.Join(err, d.Close()))
-		}
-	}()
-	if d.hold, err = control.Hold(ifname); err != nil {
-		return nil, err
-	}
-	if d.Interface, err = netif.Open(ifname); err != nil {
-		return nil, err
-	}
-	if !d.Ethernet() {
-		return nil, errors.New("it is no Ethernet interface, and its packets have no frames: open the interface that they leave by")
-	}
-	if d.carrier, d.reasons, err = climb(ifname, &o); err != nil {
-		return nil, err
-	}
-	if err := d.sync(); err != nil {
-		return nil, err
-	}
-	links, err := d.carrier.links()
+	p, err := d.open(ifname, &o)
 	if err != nil {
-		return nil, err
-	}
-	if o.Name == "" {
-		o.Name = ifname
-	}
-	if o.Congestion.LineRate == 0 {
-		o.Congestion.LineRate = cc.Rate(d.carrier.speed()) * cc.Mbps
-	}
-	c := Config{Name: o.Name, Links: links, Net: d, Spin: o.Spin, PKeys: o.PKeys, AllowPeers: o.AllowPeers,
-		NoCongestionControl: o.NoCongestionControl, Congestion: o.Congestion}
-	if !d.carrier.selects() {
-		c.Takes = d.takes
-	}
-	p, err := NewPort(c)
-	if err != nil {
-		closeLinks(links)
-		return nil, err
+		return nil, fmt.Errorf("open %s: %w", ifname, errors.Join(err, d.Close()))
 	}
 	p.netdev = d
 	d.watchCarrier(p.noteChange)
@@ -103,6 +68,49 @@ type netdev struct {
 	taken  []ib.GID                            // addresses whose packets come to us
 	groups []ib.GID                            // and groups, each as often as it is joined, in VLANs
 	set    atomic.Pointer[map[ib.GID]struct{}] // both, for Takes
+}
+
+// open takes the interface and makes a port of it. What there is of d after an error,
+// Close lets go of.
+func (d *netdev) open(ifname string, o *NetdevOptions) (_ *Port, err error) {
+	if d.hold, err = control.Hold(ifname); err != nil {
+		return nil, err
+	}
+	if d.Interface, err = netif.Open(ifname); err != nil {
+		return nil, err
+	}
+	if !d.Ethernet() {
+		return nil, errors.New("it is no Ethernet interface, and its packets have no frames: open the interface that they leave by")
+	}
+	if d.carrier, d.reasons, err = climb(ifname, o); err != nil {
+		return nil, err
+	}
+	if err := d.sync(); err != nil {
+		return nil, err
+	}
+	links, err := d.carrier.links()
+	if err != nil {
+		return nil, err
+	}
+	p, err := NewPort(d.config(links, ifname, o))
+	if err != nil {
+		closeLinks(links)
+		return nil, err
+	}
+	return p, nil
+}
+
+// config is that of a port over d.
+func (d *netdev) config(links []Link, ifname string, o *NetdevOptions) Config {
+	c := Config{Name: cmp.Or(o.Name, ifname), Links: links, Net: d, Spin: o.Spin, PKeys: o.PKeys, AllowPeers: o.AllowPeers,
+		NoCongestionControl: o.NoCongestionControl, Congestion: o.Congestion}
+	if c.Congestion.LineRate == 0 {
+		c.Congestion.LineRate = cc.Rate(d.carrier.speed()) * cc.Mbps
+	}
+	if !d.carrier.selects() {
+		c.Takes = d.takes
+	}
+	return c
 }
 
 // lookEvery is how often it is looked whether frames can come at all.

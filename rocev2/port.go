@@ -74,7 +74,7 @@ type Port struct {
 	closeErr error
 	netdev   *netdev // nil if it is none
 
-	newCore func(qp.Config) machine // the QP core; tests replace it
+	newCore func(qp.Config) core // qp.New; tests replace it
 }
 
 const (
@@ -84,8 +84,6 @@ const (
 	// quarantine is how many destroyed QPs' numbers rest before they may come
 	// back: packets of theirs may still be on their way.
 	quarantine = 4096
-	// gsiQPN is the number of the general services QP (IBA 3.5.3).
-	gsiQPN = 1
 	// retryResolve is how often unknown next hops are asked for again.
 	retryResolve = 100 * time.Millisecond
 	// changePause is the least time between two looks at what changed.
@@ -110,7 +108,7 @@ func NewPort(c Config) (*Port, error) {
 	p := &Port{
 		cfg: c, net: c.Net, keys: new(mem.Table), ahs: make(map[*AH]struct{}), changed: make(chan struct{}, 1),
 		stop: make(chan struct{}), stopped: make(chan struct{}),
-		newCore: func(c qp.Config) machine { return qp.New(c) },
+		newCore: func(c qp.Config) core { return qp.New(c) },
 	}
 	if !c.NoCongestionControl {
 		params := c.Congestion.WithDefaults()
@@ -289,7 +287,7 @@ func (p *Port) CreateQP(i QPInit) (*QP, error) {
 
 // number gives q its number and core, and makes it known.
 func (p *Port) number(q *QP, i *QPInit) error {
-	make := func(n uint32) *QP {
+	numbered := func(n uint32) *QP {
 		q.number = ib.QPN(n)
 		q.core = p.newCore(qp.Config{
 			Type: i.Type, QPN: q.number, PD: i.PD, Keys: p.keys, PKeys: p.cfg.PKeys, SQ: i.SQ, RQ: i.RQ, SharedRQ: i.SharedRQ,
@@ -299,16 +297,16 @@ func (p *Port) number(q *QP, i *QPInit) error {
 		return q
 	}
 	if i.Type == qp.GSI {
-		if !p.qps.Insert(gsiQPN, make(gsiQPN)) {
+		if n := uint32(ib.QPNGeneralServices); !p.qps.Insert(n, numbered(n)) {
 			return ErrGSIOwned
 		}
 		return nil
 	}
 	if i.Number == 0 {
-		_, err := p.qps.InsertRandom(firstQPN, lastQPN, make)
+		_, err := p.qps.InsertRandom(firstQPN, lastQPN, numbered)
 		return err
 	}
-	if n := uint32(i.Number); n < firstQPN || n > lastQPN || !p.qps.Insert(n, make(n)) {
+	if n := uint32(i.Number); n < firstQPN || n > lastQPN || !p.qps.Insert(n, numbered(n)) {
 		return fmt.Errorf("number %v is in use or reserved", i.Number)
 	}
 	return nil

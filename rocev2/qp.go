@@ -12,8 +12,8 @@ import (
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
-// machine is a QP's protocol core, as its worker drives it.
-type machine interface {
+// core is the protocol core of a QP, a qp.QP, as its worker drives it.
+type core interface {
 	State() qp.State
 	Modify(a *qp.Attr, mask qp.AttrMask, now clock.Time) error
 	Query() qp.Attr
@@ -81,7 +81,7 @@ type QP struct {
 	// The worker's, as are side, where and timer, under its token. What each packet
 	// needs comes first, and fills whole cache lines: see touch.
 	next, prev     *QP // in the list of where
-	core           machine
+	core           core
 	sendCQ, recvCQ *cqBurst
 	template       wire.Template // of packets to the peer of a connection; also says what the peer's look like
 	ack            ackWait

@@ -2,9 +2,8 @@ package rocev2
 
 import "sync/atomic"
 
-// ready is the list of a side's QPs that may have something to send. They take
-// turns: the head gets a quantum, then goes to the tail.
-type ready struct {
+// qpList is a list of QPs, each of which is in one at most: see QP.where.
+type qpList struct {
 	head, tail *QP
 	n          int
 }
@@ -16,7 +15,7 @@ const (
 	isWaiting       // it owes only an acknowledgement, which waits a Step
 )
 
-func (l *ready) push(q *QP) {
+func (l *qpList) push(q *QP) {
 	q.prev, q.next = l.tail, nil
 	if l.tail != nil {
 		l.tail.next = q
@@ -27,7 +26,7 @@ func (l *ready) push(q *QP) {
 	l.n++
 }
 
-func (l *ready) remove(q *QP) {
+func (l *qpList) remove(q *QP) {
 	if q.prev != nil {
 		q.prev.next = q.next
 	} else {

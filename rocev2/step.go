@@ -259,12 +259,7 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 		slot := &w.tx[w.ntx]
 		slot.pkt.Frame, slot.pkt.Loop = &slot.frame.Frame, s == &w.sides[sideLoop]
 		if !q.core.Plan(now, &slot.pkt, w.batch) {
-			w.deactivate(q)
-			q.ack.since = 0 // nothing is owed any more
-			w.timers.set(q, q.core.Deadline())
-			if slot.pkt.Elsewhere {
-				w.changeSide(q)
-			}
+			w.stepBack(q, slot.pkt.Elsewhere)
 			return sent
 		}
 		w.spend(q, &slot.pkt, now)
@@ -282,6 +277,17 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 	s.ready.remove(q)
 	s.ready.push(q)
 	return sent
+}
+
+// stepBack takes q, which has nothing to send now, out of the line; elsewhere says
+// that it has, but by the other side.
+func (w *Worker) stepBack(q *QP, elsewhere bool) {
+	w.deactivate(q)
+	q.ack.since = 0 // nothing is owed any more
+	w.timers.set(q, q.core.Deadline())
+	if elsewhere {
+		w.changeSide(q)
+	}
 }
 
 // changeSide has q, whose next datagram goes by the other side, wait there.
@@ -343,4 +349,27 @@ func (w *Worker) dispatch() {
 		w.tx[0].frame = w.tx[w.ntx].frame
 	}
 	w.ntx = 0
+}
+
+// send sends a frame, and tells the sinks.
+func (w *Worker) send(l Link, f *TxFrame) {
+	if list := w.port.sinks.list.Load(); list != nil {
+		for _, s := range *list {
+			s.Sent(&f.Frame)
+		}
+	}
+	l.Send(f)
+}
+
+// release gives received frames back, whose verdicts are known by now, and tells
+// the sinks.
+func (w *Worker) release(l Link, batch []RxFrame) {
+	if list := w.port.sinks.list.Load(); list != nil {
+		for i := range batch {
+			for _, s := range *list {
+				s.Received(&batch[i].Frame, batch[i].Verdict)
+			}
+		}
+	}
+	l.Release(batch)
 }

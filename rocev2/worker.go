@@ -101,11 +101,11 @@ const (
 
 // side is a way in and out: the wire, or the loop to the Port's own addresses.
 type side struct {
-	link Link
-	ready
-	waiting ready // QPs whose acknowledgement waits a Step
-	full    bool  // the last Reserve failed
-	used    bool  // there may be packets on the way: always so by the wire, seldom in the loop
+	link    Link
+	ready   qpList // QPs that may have something to send; they take turns: the head gets a quantum, then goes to the tail
+	waiting qpList // QPs whose acknowledgement waits a Step
+	full    bool   // the last Reserve failed
+	used    bool   // there may be packets on the way: always so by the wire, seldom in the loop
 }
 
 const (

@@ -152,6 +152,3 @@ func (l *xdpLink) Wait(deadline clock.Time, rx bool) {
 func (l *xdpLink) Wake() { l.s.Wake() }
 
 func (l *xdpLink) Close() error { return errors.Join(l.s.Close(), l.alarm.close()) }
-
-// yield lets other threads of the machine run first.
-func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
