@@ -103,3 +103,20 @@ func (g GID) Full() string { return netip.AddrFrom16(g).StringExpanded() }
 
 // Wire gives the 32 hexadecimal digits that ibv_*_pingpong exchanges over TCP.
 func (g GID) Wire() string { return fmt.Sprintf("%x", g[:]) }
+
+// GIDTable is the GID table of a port, by index; an index without a GID is zero.
+type GIDTable []GID
+
+// String lists the table, as in "0: fe80::1, 2: ::ffff:10.0.0.1".
+func (t GIDTable) String() string {
+	var list []string
+	for i, g := range t {
+		if !g.IsZero() {
+			list = append(list, fmt.Sprintf("%d: %v", i, g))
+		}
+	}
+	if list == nil {
+		return "none, as the interface has no address, or is down"
+	}
+	return strings.Join(list, ", ")
+}

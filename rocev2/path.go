@@ -54,32 +54,18 @@ func (p *Port) checkAV(av *qp.AV) error {
 	gids := p.net.GIDs()
 	switch {
 	case int(av.SGIDIndex) >= len(gids) || gids[av.SGIDIndex].IsZero():
-		return fmt.Errorf("SGID index %d has no GID: the port has %s", av.SGIDIndex, describeGIDs(gids))
+		return fmt.Errorf("SGID index %d has no GID (the port's: %v)", av.SGIDIndex, ib.GIDTable(gids))
 	case av.DGID.IsZero():
 		return fmt.Errorf("the address vector has no DGID: RoCE needs one (is_global)")
 	case av.DGID.Is4() != gids[av.SGIDIndex].Is4():
-		return fmt.Errorf("DGID %v and source GID %v (index %d) are not of one IP version: choose another SGID index of %s",
-			av.DGID, gids[av.SGIDIndex], av.SGIDIndex, describeGIDs(gids))
+		return fmt.Errorf("DGID %v and source GID %v (index %d) are not of one IP version: choose another SGID index (the port's: %v)",
+			av.DGID, gids[av.SGIDIndex], av.SGIDIndex, ib.GIDTable(gids))
 	case av.FlowLabel > 0xfffff:
 		return fmt.Errorf("flow label 0x%x: it has 20 bits", av.FlowLabel)
 	case av.Port > 1:
 		return fmt.Errorf("port %d in the address vector: the device has port 1 only", av.Port)
 	}
 	return nil
-}
-
-// describeGIDs lists the indices that are in use.
-func describeGIDs(gids []ib.GID) string {
-	var s string
-	for i, g := range gids {
-		if !g.IsZero() {
-			s += fmt.Sprintf(", %d: %v", i, g)
-		}
-	}
-	if s == "" {
-		return "no GIDs (has the interface an address, and is it up?)"
-	}
-	return "GIDs " + s[2:]
 }
 
 // pairOf returns the ends that an address vector names, after checkAV.

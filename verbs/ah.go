@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/urxe/urxe/ib"
@@ -29,9 +30,8 @@ type engineAH interface {
 }
 
 // CreateAH makes an address handle, to a port or to a multicast group, whose QPN is 0xffffff. The source GID index must name
-// an address, and both GIDs be of one kind. A next hop
-// whose MAC address isn't known yet is asked for; datagrams wait for it up to a second and are lost then, while those to
-// others go out. Its errors wrap ErrInvalid, ErrLimit or ErrClosed.
+// an address, and both GIDs be of one kind. A next hop whose MAC address isn't known yet is asked for; datagrams wait for it
+// up to a second and are lost then, while those to others go out. Its errors wrap ErrInvalid, ErrLimit or ErrClosed.
 func (p *PD) CreateAH(av AV) (*AH, error) {
 	d := p.dev
 	e, err := d.engine.createAH(av)
@@ -93,8 +93,8 @@ func (d *Device) AVFromWC(wc *WC, grh []byte) (AV, error) {
 	av, dst, ok := parseGRH(grh)
 	i := d.answerIndex(dst, av.DGID, wc.VLAN)
 	if !ok || i < 0 || i > 255 {
-		return AV{}, d.errorf("address vector of a datagram: %w: no header to an address of the device in % x (its GIDs: %s)",
-			ErrInvalid, grh[:GRHLen], listGIDs(d.GIDs()))
+		return AV{}, d.errorf("address vector of a datagram: %w: no header to an address of the device in % x (its GIDs: %v)",
+			ErrInvalid, grh[:GRHLen], ib.GIDTable(d.GIDs()))
 	}
 	av.SGIDIndex, av.Port = uint8(i), 1
 	return av, nil
@@ -118,8 +118,8 @@ func (d *Device) answerIndex(dst, sender ib.GID, vlan uint16) int {
 // parseGRH reads the 40 bytes before a datagram's payload. An IPv4 header is known by its checksum.
 func parseGRH(b []byte) (av AV, dst ib.GID, ok bool) {
 	if h := b[GRHLen-wire.IPv4Len : GRHLen]; h[0] == 0x45 && wire.IPv4Checksum(h) == binary.BigEndian.Uint16(h[10:]) {
-		mapped := func(a []byte) ib.GID { return ib.GID{10: 0xff, 11: 0xff, 12: a[0], 13: a[1], 14: a[2], 15: a[3]} }
-		return AV{DGID: mapped(h[12:]), TClass: h[1]}, mapped(h[16:]), true
+		gid := func(a []byte) ib.GID { return ib.GIDFromAddr(netip.AddrFrom4([4]byte(a))) }
+		return AV{DGID: gid(h[12:16]), TClass: h[1]}, gid(h[16:20]), true
 	}
 	if b[0]>>4 != 6 {
 		return av, dst, false

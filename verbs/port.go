@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"slices"
-	"strconv"
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/netif"
@@ -58,7 +57,7 @@ func (d *Device) GIDs() []ib.GID { return slices.Clone(d.engine.GIDs()) }
 func (d *Device) QueryGID(index int) (ib.GID, error) {
 	gids := d.engine.GIDs()
 	if index < 0 || index >= len(gids) || gids[index].IsZero() {
-		return ib.GID{}, d.errorf("%w: no GID at index %d (the table: %s)", ErrInvalid, index, listGIDs(gids))
+		return ib.GID{}, d.errorf("%w: no GID at index %d (the table: %v)", ErrInvalid, index, ib.GIDTable(gids))
 	}
 	return gids[index], nil
 }
@@ -68,7 +67,7 @@ func (d *Device) QueryGID(index int) (ib.GID, error) {
 func (d *Device) SourceGID(peer ib.GID) (index int, err error) {
 	gids := d.engine.GIDs()
 	if index = sourceGID(gids, peer, func(int) bool { return true }); index < 0 {
-		return 0, d.errorf("%w: no address of the IP version of %v (its GIDs: %s)", ErrInvalid, peer, listGIDs(gids))
+		return 0, d.errorf("%w: no address of the IP version of %v (its GIDs: %v)", ErrInvalid, peer, ib.GIDTable(gids))
 	}
 	return index, nil
 }
@@ -95,20 +94,6 @@ func (d *Device) QueryVLAN(index int) (uint16, error) {
 		return 0, err
 	}
 	return d.engine.VLANOf(index), nil
-}
-
-// listGIDs lists a GID table for errors.
-func listGIDs(gids []ib.GID) string {
-	var s string
-	for i, g := range gids {
-		if !g.IsZero() {
-			s += ", " + strconv.Itoa(i) + ": " + g.String()
-		}
-	}
-	if s == "" {
-		return "empty: the interface has no address, or is down"
-	}
-	return s[2:]
 }
 
 // Stats is what a device counts, and what it is.

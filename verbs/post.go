@@ -76,7 +76,9 @@ func (q *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 }
 
 // nth says which of a list of work requests the one at index n is, for errors.
-func nth(n, of int, id uint64) string { return fmt.Sprintf("work request %d of %d (wr_id %d)", n+1, of, id) }
+func nth(n, of int, id uint64) string {
+	return fmt.Sprintf("work request %d of %d (wr_id %d)", n+1, of, id)
+}
 
 // fillSend checks a work request and writes it to the k-th free slot.
 func (q *QP) fillSend(k int, wr *SendWR) error {

@@ -178,7 +178,7 @@ func localGID(d *verbs.Device, local, to netip.Addr) (int, error) {
 	case gidOf(local).Is4() != gidOf(to).Is4():
 		return 0, fmt.Errorf("%w: %v and %v are not of one IP version", verbs.ErrInvalid, local, to)
 	case i < 0:
-		return 0, fmt.Errorf("%w: %v is no address of the device (its GIDs: %v)", verbs.ErrInvalid, local, d.GIDs())
+		return 0, fmt.Errorf("%w: %v is no address of the device (its GIDs: %v)", verbs.ErrInvalid, local, ib.GIDTable(d.GIDs()))
 	}
 	return i, nil
 }

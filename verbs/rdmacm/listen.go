@@ -46,7 +46,7 @@ func listen(d *verbs.Device, at netip.AddrPort, space cm.PortSpace, o ListenOpti
 		o.Backlog = cm.DefaultBacklog
 	}
 	if ip := at.Addr(); ip.IsValid() && !ip.IsUnspecified() && !slices.Contains(d.GIDs(), gidOf(ip)) {
-		return nil, fmt.Errorf("rdmacm: %s: listen: %w: %v is no address of the device (its GIDs: %v)", d.Name(), verbs.ErrInvalid, ip, d.GIDs())
+		return nil, fmt.Errorf("rdmacm: %s: listen: %w: %v is no address of the device (its GIDs: %v)", d.Name(), verbs.ErrInvalid, ip, ib.GIDTable(d.GIDs()))
 	}
 	a, err := use(d)
 	if err != nil {
