@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stats counts packets of a socket since Open or ResetStats, one counter per
-// reason. All are 64 bits wide.
+// Stats counts packets of a socket since Open, one counter per reason. All are 64
+// bits wide.
 type Stats struct {
 	RxPackets, RxBytes uint64 // delivered by Recv
 	RxTooLong          uint64 // dropped: more than two frames
@@ -39,7 +39,6 @@ type counters struct {
 	txStaged, txStagedBytes uint64 // since the last Flush; the owner's
 
 	mu   sync.Mutex
-	base Stats // subtracted: the kernel's counters cannot be reset
 	last Stats // the kernel's, as last read; what is left after Close
 }
 
@@ -65,19 +64,13 @@ func (s *Stats) addKernel(fd int) error {
 	return nil
 }
 
-// combine sets each counter of s to f of it and the same one of o.
-func (s *Stats) combine(o *Stats, f func(a, b uint64) uint64) {
+// Add adds o to s.
+func (s *Stats) Add(o Stats) {
 	a, b := s.fields(), o.fields()
 	for i := range a {
-		*a[i] = f(*a[i], *b[i])
+		*a[i] += *b[i]
 	}
 }
-
-// Add adds o to s.
-func (s *Stats) Add(o Stats) { s.combine(&o, func(a, b uint64) uint64 { return a + b }) }
-
-// Sub takes o from s.
-func (s *Stats) Sub(o Stats) { s.combine(&o, func(a, b uint64) uint64 { return a - b }) }
 
 func (s *Stats) fields() []*uint64 {
 	return []*uint64{
@@ -91,16 +84,7 @@ func (s *Stats) fields() []*uint64 {
 func (s *Socket) Stats() Stats {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()
-	st := s.total()
-	st.Sub(s.stats.base)
-	return st
-}
-
-// ResetStats makes the counters start from zero.
-func (s *Socket) ResetStats() {
-	s.stats.mu.Lock()
-	defer s.stats.mu.Unlock()
-	s.stats.base = s.total()
+	return s.total()
 }
 
 // total needs stats.mu, which Close takes too before it closes the socket.

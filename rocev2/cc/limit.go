@@ -75,9 +75,6 @@ func (l *Limiter) Rate(p *Params) Rate {
 	return l.rate
 }
 
-// Alpha returns α.
-func (l *Limiter) Alpha() Fraction { return l.alpha }
-
 // CNP takes a congestion notification: the rate is cut, and the way back begins
 // anew (the paper's equation 1).
 func (l *Limiter) CNP(now clock.Time, p *Params) {

@@ -132,9 +132,6 @@ func (q *QP) PathsChanged() {
 	}
 }
 
-// Parked returns how many datagrams wait for their next hops.
-func (q *QP) Parked() int { return q.req.parked }
-
 func (q *QP) datagramHeader(t *request) wire.Header {
 	w := t.wqe
 	return wire.Header{

@@ -168,8 +168,8 @@ func TestUDParks(t *testing.T) {
 	tq.wantPacket(udL(1), pattern[:40])
 	tq.wantQuiet()
 	tq.wantWC()
-	if tq.Parked() != 2 {
-		t.Errorf("%d parked", tq.Parked())
+	if tq.req.parked != 2 {
+		t.Errorf("%d parked", tq.req.parked)
 	}
 	tq.PathsChanged()
 	tq.wantQuiet()
@@ -180,8 +180,8 @@ func TestUDParks(t *testing.T) {
 	tq.wantPacket(udL(3), pattern[:30])
 	tq.wantWC(Completion{ID: 3, Opcode: WCSend}, Completion{ID: 4, Opcode: WCSend})
 	tq.wantQuiet()
-	if tq.Parked() != 0 {
-		t.Errorf("%d parked", tq.Parked())
+	if tq.req.parked != 0 {
+		t.Errorf("%d parked", tq.req.parked)
 	}
 }
 
@@ -230,8 +230,8 @@ func TestUDFailsInOrder(t *testing.T) {
 	tq.wantWC(Completion{ID: 1, Opcode: WCSend}, Completion{ID: 2, Opcode: WCSend, Status: LocProtErr},
 		Completion{ID: 3, Opcode: WCSend, Status: WRFlushErr})
 	tq.wantState(SQE)
-	if tq.Parked() != 0 {
-		t.Errorf("%d parked", tq.Parked())
+	if tq.req.parked != 0 {
+		t.Errorf("%d parked", tq.req.parked)
 	}
 }
 

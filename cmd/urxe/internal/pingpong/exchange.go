@@ -2,7 +2,6 @@ package pingpong
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -35,11 +35,11 @@ func decode(b []byte) (e verbs.Endpoint, err error) {
 	_, err1 := fmt.Sscanf(f[0], "%x", &e.LID)
 	_, err2 := fmt.Sscanf(f[1], "%x", (*uint32)(&e.QPN))
 	_, err3 := fmt.Sscanf(f[2], "%x", (*uint32)(&e.PSN))
-	gid, err4 := hex.DecodeString(f[3])
-	if errors.Join(err1, err2, err3, err4) != nil || len(gid) != len(e.GID) || !e.QPN.Valid() || !e.PSN.Valid() {
+	gid, err4 := ib.GIDFromWire(f[3])
+	if errors.Join(err1, err2, err3, err4) != nil || !e.QPN.Valid() || !e.PSN.Valid() {
 		return e, fail
 	}
-	e.GID = [16]byte(gid)
+	e.GID = gid
 	return e, nil
 }
 
