@@ -60,8 +60,8 @@ func (p *PD) AllocMR(maxPages int) (*MR, error) {
 	})
 }
 
-// addMR enters a region in the device once make has made it.
-func (p *PD) addMR(m *MR, make func(*MR) error) (*MR, error) {
+// addMR enters a region in the device once register has registered it.
+func (p *PD) addMR(m *MR, register func(*MR) error) (*MR, error) {
 	d := p.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *PD) addMR(m *MR, make func(*MR) error) (*MR, error) {
 	if err := add(d, d.mrs, m, limits.MaxMR, "MR"); err != nil {
 		return nil, err
 	}
-	if err := make(m); err != nil {
+	if err := register(m); err != nil {
 		delete(d.mrs, m)
 		return nil, d.wrap(err)
 	}

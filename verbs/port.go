@@ -130,7 +130,7 @@ func (d *Device) watchPort() {
 		if now.dead && !was.dead {
 			d.events.push(Event{Type: EventDeviceFatal})
 		}
-		for _, s := range states(&was, &now) {
+		for _, s := range statesBetween(&was, &now) {
 			d.events.push(Event{Type: stateEvent(s), Port: 1})
 		}
 		if !slices.Equal(now.gids, was.gids) {
@@ -140,9 +140,9 @@ func (d *Device) watchPort() {
 	})
 }
 
-// states lists the states that a port went through, the last of each. A link that went
-// down was up before, and may be so again.
-func states(was, now *portState) (list []ib.PortState) {
+// statesBetween lists the states that a port went through, the last of each. A link that
+// went down was up before, and may be so again.
+func statesBetween(was, now *portState) (list []ib.PortState) {
 	if now.downs != was.downs {
 		if was.state != ib.PortActive && now.state != ib.PortActive {
 			list = append(list, ib.PortActive)

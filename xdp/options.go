@@ -96,3 +96,9 @@ func (o Options) check() error {
 	}
 	return nil
 }
+
+func (o Options) logf(format string, args ...any) {
+	if o.Logf != nil {
+		o.Logf(format, args...)
+	}
+}

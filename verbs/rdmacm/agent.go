@@ -84,6 +84,13 @@ func (a *agent) join() bool {
 	return true
 }
 
+// share begins another use of an agent that is in use.
+func (a *agent) share() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.users++
+}
+
 // leave ends a use.
 func (a *agent) leave() {
 	a.mu.Lock()

@@ -42,7 +42,7 @@ type Conn struct {
 	closing sync.Once
 }
 
-// room for the events of a Conn: there are no more.
+// eventRoom is room for all events of a Conn: there are no more.
 const eventRoom = 8
 
 // Peer is what an end of a connection knows of the other; librdmacm has it in struct rdma_conn_param.
@@ -122,20 +122,17 @@ func (c *Conn) Close() error {
 
 // take takes an event, on the agent's goroutine.
 func (c *Conn) take(e cm.Event) {
-	switch e.Type {
-	case cm.EventDisconnected:
+	if e.Type == cm.EventDisconnected {
 		c.fail() // the QP may be gone
+		var why error
 		if e.Reason != cm.ReasonNone {
-			c.end(rejection(&e))
-		} else {
-			c.end(nil)
+			why = rejection(&e)
 		}
-		fallthrough
-	default:
-		select {
-		case c.events <- e:
-		default: // no one waits for it
-		}
+		c.end(why)
+	}
+	select {
+	case c.events <- e:
+	default: // no one waits for it
 	}
 }
 

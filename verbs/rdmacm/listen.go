@@ -194,7 +194,7 @@ func (r *Request) PKeyIndex() uint16 { return r.conn.id.Path().PKeyIndex }
 func (r *Request) Accept(ctx context.Context, o Options) (*Conn, error) {
 	c := r.conn
 	d := c.a.dev
-	c.a.use()
+	c.a.share()
 	c.a.conns.Store(c, nil)
 	if err := r.accept(ctx, &o); err != nil {
 		c.giveUp()
@@ -287,11 +287,4 @@ func (r *Request) refuse(reason Reason, private []byte, now clock.Time) error {
 		return r.conn.id.ReplySIDR(cm.SIDRRejected, 0, 0, private, now)
 	}
 	return r.conn.id.Reject(reason, nil, private, now)
-}
-
-// use counts a user more, of an agent that one has already.
-func (a *agent) use() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.users++
 }
