@@ -357,9 +357,9 @@ func TestBadInvalidate(t *testing.T) {
 	v := r.victim
 	for name, key := range map[string]func() uint32{
 		"a region's key":           func() uint32 { return v.mr.Key },
-		"the bystander's":          r.bystander.invalidKey,
+		"the bystander's":          r.bystander.freshKey,
 		"nobody's":                 func() uint32 { return v.mr.Key ^ 0x5a00 },
-		"an old one":               func() uint32 { return v.invalidKey() ^ 1 },
+		"an old one":               func() uint32 { return v.freshKey() ^ 1 },
 		"one that was invalidated": v.spentKey,
 	} {
 		r.play(qp.RTS, idle)

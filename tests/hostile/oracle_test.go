@@ -41,7 +41,7 @@ func (r *rig) play(s qp.State, sc scene) {
 	r.t.Helper()
 	v := r.victim
 	v.enter(s)
-	v.invalidKey()
+	v.freshKey()
 	if s == qp.Reset || s == qp.Err {
 		return // nothing can be posted, or is flushed at once
 	}

@@ -78,7 +78,6 @@ func newRig(t testing.TB, mtu ib.MTU, more ...*link) *rig { return newRigOf(t, q
 // newRigOf makes one whose victim is of a type.
 func newRigOf(t testing.TB, typ qp.Type, mtu ib.MTU, more ...*link) *rig {
 	t.Helper()
-	t.Helper()
 	r := &rig{t: t, links: append([]*link{newLink(t)}, more...), now: clock.Now(), mtu: mtu}
 	r.link = r.links[0]
 	var links []rocev2.Link
@@ -222,8 +221,8 @@ func (c *conn) sge(off, n int) []qp.SGE {
 	return []qp.SGE{{Addr: base + uint64(off), Length: uint32(n), LKey: c.mr.Key}}
 }
 
-// invalidKey sees to a key that the peer can invalidate, and returns it.
-func (c *conn) invalidKey() uint32 {
+// freshKey returns a key that the peer can invalidate, and sees that there is one.
+func (c *conn) freshKey() uint32 {
 	c.rig.t.Helper()
 	if key := c.fast.Key(); c.valid(key) {
 		return key
@@ -237,7 +236,7 @@ func (c *conn) invalidKey() uint32 {
 
 // spentKey is one that the peer has invalidated.
 func (c *conn) spentKey() uint32 {
-	key := c.invalidKey()
+	key := c.freshKey()
 	if err := c.rig.port.Keys().Invalidate(key, c.pd); err != nil {
 		c.rig.t.Fatal(err)
 	}

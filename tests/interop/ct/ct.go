@@ -1,7 +1,8 @@
 // Package ct is one end of a connection, or of an exchange of datagrams, which
-// runs a test against the other end. It does over verbs what testdata/ct.c does over libibverbs: the
-// same exchange over TCP, the same work requests, the same lines of output. So
-// each can be either end of a test, and what they print can be compared.
+// runs a test against the other end. It does over verbs what testdata/ct.c does
+// over libibverbs: the same exchange over TCP, the same work requests, the same
+// lines of output. So each can be either end of a test, and what they print can be
+// compared.
 package ct
 
 import (

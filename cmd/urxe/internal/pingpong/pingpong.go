@@ -1,6 +1,6 @@
 // Package pingpong is the ping-pong of ibv_rc_pingpong, ibv_uc_pingpong,
-// ibv_ud_pingpong and ibv_srq_pingpong: the same exchange of addresses, the same traffic and the same
-// output, so that either may be the other's peer.
+// ibv_ud_pingpong and ibv_srq_pingpong: the same exchange of addresses, the same
+// traffic and the same output, so that either may be the other's peer.
 package pingpong
 
 import (
