@@ -16,7 +16,7 @@ type AH struct {
 	qp.AH
 	port    *Port
 	av      qp.AV
-	pair    pair
+	ends    ends
 	hop     hop        // under port.ahMu
 	gone    clock.Time // when it was destroyed; 0: it wasn't. Under port.ahMu
 	srcPort uint16     // UDP
@@ -33,9 +33,9 @@ func (p *Port) CreateAH(av qp.AV) (*AH, error) {
 	if err := p.checkAV(&av); err != nil {
 		return nil, fmt.Errorf("%s: create AH: %w", p.Name(), err)
 	}
-	a := &AH{port: p, av: av, pair: p.pairOf(&av)}
+	a := &AH{port: p, av: av, ends: p.endsOf(&av)}
 	a.Multicast = av.DGID.IsMulticast()
-	h := p.resolve(a.pair)
+	h := p.resolve(a.ends)
 	if h.err != nil {
 		return nil, fmt.Errorf("%s: create AH: %w", p.Name(), noWay(&av, h.err))
 	}
@@ -57,7 +57,7 @@ func (p *Port) NextHopKnown(av qp.AV, ask bool) (bool, error) {
 	if err := p.checkAV(&av); err != nil {
 		return false, fmt.Errorf("%s: %w", p.Name(), err)
 	}
-	k := p.pairOf(&av)
+	k := p.endsOf(&av)
 	if !ask {
 		_, local := p.loops(k)
 		return local || p.net.Known(k.sgid, k.vlan, k.dgid), nil
@@ -108,20 +108,20 @@ func (a *AH) use(h hop) {
 		a.port.parked.Store(true)
 		return
 	}
-	flow := flowOf(&a.av, a.pair, &h)
+	flow := flowOf(&a.av, a.ends, &h)
 	flow.SrcPort = a.srcPort
-	_, local := a.port.loops(a.pair)
+	_, local := a.port.loops(a.ends)
 	path := &qp.Path{Loop: local}
 	path.Set(&flow)
 	a.SetPath(path)
 }
 
 // followAHs takes in what is known of the ways of all address handles.
-func (p *Port) followAHs(hops map[pair]hop) {
+func (p *Port) followAHs(hops map[ends]hop) {
 	p.ahMu.Lock()
 	defer p.ahMu.Unlock()
 	for a := range p.ahs {
-		h, ok := hops[a.pair]
+		h, ok := hops[a.ends]
 		switch {
 		case !ok: // it is new
 		case h.differs(&a.hop):
@@ -135,12 +135,12 @@ func (p *Port) followAHs(hops map[pair]hop) {
 	}
 }
 
-// pairsOfAHs adds the ends of all address handles.
-func (p *Port) pairsOfAHs(hops map[pair]hop) {
+// endsOfAHs adds the ends of all address handles.
+func (p *Port) endsOfAHs(hops map[ends]hop) {
 	p.ahMu.Lock()
 	defer p.ahMu.Unlock()
 	for a := range p.ahs {
-		hops[a.pair] = hop{}
+		hops[a.ends] = hop{}
 	}
 }
 

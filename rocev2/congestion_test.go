@@ -221,7 +221,7 @@ func TestECT(t *testing.T) {
 			t.Errorf("off %v: sent %+v, want traffic class %d", off, sent, want)
 		}
 	}
-	flow := flowOf(&qp.AV{TClass: 0x6b}, pair{}, &hop{})
+	flow := flowOf(&qp.AV{TClass: 0x6b}, ends{}, &hop{})
 	if flow.TClass != 0x68 {
 		t.Errorf("a datagram has traffic class %#x, want 0x68", flow.TClass)
 	}

@@ -9,16 +9,16 @@ import (
 	"github.com/urxe/urxe/rocev2/wire"
 )
 
-// pair are the two ends of a path.
-type pair struct {
+// ends are the addresses at the two ends of a path.
+type ends struct {
 	sgid, dgid ib.GID
 	vlan       uint16 // id of the VLAN that sgid is of, and the path is in; 0: none
 }
 
-// hop is what is known of the way between a pair.
+// hop is what is known of the way between two ends.
 type hop struct {
 	flow  wire.Flow
-	vlan  uint16 // that packets are in: the pair's, but for an address of the Port that is in another one
+	vlan  uint16 // that packets are in: that of the ends, but for an address of the Port that is in another one
 	known bool   // the next hop is
 	err   error  // why there is no way
 }
@@ -26,7 +26,7 @@ type hop struct {
 // path is how a QP's packets reach its peer.
 type path struct {
 	set  bool // the QP has an address vector
-	pair pair
+	ends ends
 	hop  hop
 }
 
@@ -68,19 +68,19 @@ func (p *Port) checkAV(av *qp.AV) error {
 	return nil
 }
 
-// pairOf returns the ends that an address vector names, after checkAV.
-func (p *Port) pairOf(av *qp.AV) pair {
-	k := pair{dgid: av.DGID}
+// endsOf returns the ends that an address vector names, after checkAV.
+func (p *Port) endsOf(av *qp.AV) ends {
+	k := ends{dgid: av.DGID}
 	if gids := p.net.GIDs(); int(av.SGIDIndex) < len(gids) {
 		k.sgid, k.vlan = gids[av.SGIDIndex], vlanOf(p.net.VLANs(), int(av.SGIDIndex))
 	}
 	return k
 }
 
-// resolve finds the way between a pair. It may ask the kernel, and so is not to
+// resolve finds the way between two ends. It may ask the kernel, and so is not to
 // be called under a worker's token. Between the Port's own addresses there is
 // no next hop to be known.
-func (p *Port) resolve(k pair) (h hop) {
+func (p *Port) resolve(k ends) (h hop) {
 	if vlan, local := p.loops(k); local {
 		return hop{vlan: vlan, known: true}
 	}
@@ -92,8 +92,8 @@ func (p *Port) resolve(k pair) (h hop) {
 
 // usePath makes the headers of q's packets to the other end of k. Without a
 // known next hop they serve only to recognise packets of the peer.
-func (q *QP) usePath(k pair, h hop) {
-	q.path = path{set: true, pair: k, hop: h}
+func (q *QP) usePath(k ends, h hop) {
+	q.path = path{set: true, ends: k, hop: h}
 	a := q.core.Query()
 	flow := flowOf(&a.AV, k, &h)
 	flow.TClass = q.worker.port.ecn(flow.TClass)
@@ -113,7 +113,7 @@ func (q *QP) usePath(k pair, h hop) {
 
 // flowOf is the flow of an address vector by a way between its ends. Datagrams
 // are not capable of ECN: nothing controls their rate.
-func flowOf(av *qp.AV, k pair, h *hop) wire.Flow {
+func flowOf(av *qp.AV, k ends, h *hop) wire.Flow {
 	flow := h.flow
 	flow.Src, flow.Dst = k.sgid, k.dgid
 	flow.TClass, flow.FlowLabel, flow.HopLimit = av.TClass&^ecnMask, av.FlowLabel, av.HopLimit
@@ -133,7 +133,7 @@ func tagOf(vlan uint16, sl uint8) uint16 {
 // takeSide sends q's packets to the loop if its peer is on this Port.
 func (q *QP) takeSide() {
 	side := sideWire
-	if _, local := q.worker.port.loops(q.path.pair); local {
+	if _, local := q.worker.port.loops(q.path.ends); local {
 		side = sideLoop
 		q.template.AnsweredInAnyVLAN() // by the loop come packets in that of the address that they are to
 	}
@@ -154,7 +154,7 @@ func (q *QP) forgetPath() {
 func (q *QP) followPath(h hop) {
 	switch {
 	case h.differs(&q.path.hop):
-		q.usePath(q.path.pair, h)
+		q.usePath(q.path.ends, h)
 	case !q.path.hop.known:
 		q.worker.port.parked.Store(true)
 	}
@@ -190,7 +190,7 @@ func (p *Port) owns(g ib.GID, vlan uint16) (owned, there bool) {
 // loops reports whether both ends of k are the Port's own, so that packets go by the
 // loop, and what VLAN they are in then: that of the other end, which may be another
 // one, as a host's own addresses are within its reach whatever they are of.
-func (p *Port) loops(k pair) (vlan uint16, local bool) {
+func (p *Port) loops(k ends) (vlan uint16, local bool) {
 	_, here := p.owns(k.sgid, k.vlan)
 	owned, there := p.owns(k.dgid, k.vlan)
 	if !here || !owned || there {
@@ -212,21 +212,21 @@ func vlanOf(vlans []uint16, i int) uint16 {
 	return 0
 }
 
-// refresh lets all paths follow changes of the network. The way between a pair
-// is looked up once, outside the workers' tokens.
+// refresh lets all paths follow changes of the network. The way between two ends is
+// looked up once, outside the workers' tokens.
 func (p *Port) refresh() {
 	p.parked.Store(false)
-	hops := make(map[pair]hop)
+	hops := make(map[ends]hop)
 	for _, w := range p.workers {
 		w.token.Lock()
 		for q := range w.qps {
 			if q.path.set {
-				hops[q.path.pair] = hop{}
+				hops[q.path.ends] = hop{}
 			}
 		}
 		w.token.Unlock()
 	}
-	p.pairsOfAHs(hops)
+	p.endsOfAHs(hops)
 	for k := range hops {
 		hops[k] = p.resolve(k)
 	}
@@ -247,14 +247,14 @@ func (p *Port) refresh() {
 func (p *Port) longestFrame() int { return p.net.MTU() + wire.EthernetLen + wire.VLANLen }
 
 // followNetwork takes in what refresh has found.
-func (q *QP) followNetwork(hops map[pair]hop) {
+func (q *QP) followNetwork(hops map[ends]hop) {
 	if q.datagram {
 		q.core.SetMTU(q.worker.port.ActiveMTU())
 		q.core.PathsChanged()
 		q.worker.activate(q)
 		return
 	}
-	if h, ok := hops[q.path.pair]; ok && q.path.set {
+	if h, ok := hops[q.path.ends]; ok && q.path.set {
 		q.followPath(h)
 	}
 }

@@ -109,10 +109,10 @@ func (q *QP) Modify(a *qp.Attr, mask qp.AttrMask) (err error) {
 	p := q.worker.port
 	attr := *a
 	if attr.AV, err = p.checkAttr(a, mask); err == nil {
-		var k pair
+		var k ends
 		var h hop
 		if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {
-			k = q.pathOf(&attr, mask)
+			k = q.endsOf(&attr, mask)
 			h = p.resolve(k)
 		}
 		q.worker.control(func() { err = q.modify(&attr, mask, k, h) })
@@ -123,17 +123,17 @@ func (q *QP) Modify(a *qp.Attr, mask qp.AttrMask) (err error) {
 	return nil
 }
 
-// pathOf returns the ends of q's path with the attributes of mask.
-func (q *QP) pathOf(a *qp.Attr, mask qp.AttrMask) pair {
+// endsOf returns the ends of q's path with the attributes of mask.
+func (q *QP) endsOf(a *qp.Attr, mask qp.AttrMask) ends {
 	if mask&qp.AttrAV != 0 {
-		return q.worker.port.pairOf(&a.AV)
+		return q.worker.port.endsOf(&a.AV)
 	}
 	q.worker.token.Lock()
 	defer q.worker.token.Unlock()
-	return q.path.pair
+	return q.path.ends
 }
 
-func (q *QP) modify(a *qp.Attr, mask qp.AttrMask, k pair, h hop) error {
+func (q *QP) modify(a *qp.Attr, mask qp.AttrMask, k ends, h hop) error {
 	if q.dead.Load() {
 		return errDestroyed
 	}

@@ -61,7 +61,7 @@ func noArguments(_ *cobra.Command, args []string) error {
 }
 
 func newCommand() *cobra.Command {
-	o := daemon.Options{CacheDir: "/var/cache/opensm"}
+	var o daemon.Options
 	c := &cobra.Command{
 		Use: "usm [options]", Short: "a subnet manager for InfiniBand", Long: long,
 		SilenceErrors: true, SilenceUsage: true, Args: noArguments,

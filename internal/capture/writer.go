@@ -18,7 +18,7 @@ var le = binary.LittleEndian
 // interface, an enhanced packet block for each packet. Workers may share one.
 //
 // Write buffers; Flush after each batch makes the stream a live one, such as
-// `urxe capture - | wireshark -k -i -` needs. After an error of the
+// `urxe capture eth0 | wireshark -k -i -` needs. After an error of the
 // destination, all calls return it.
 type Writer struct {
 	mu         sync.Mutex

@@ -8,9 +8,10 @@ import (
 )
 
 // Graph is the switch network in compressed rows. Switches are numbered by
-// ascending GUID, so that the same subnet gives the same graph whatever way it
-// was discovered; those that Follow adds come after. A link is one direction of a cable: link e leaves switch
-// From[e] by port Port[e] for switch To[e], and Rev[e] is the way back.
+// ascending GUID, so that the same subnet gives the same graph whatever way it was
+// discovered; those that Follow adds come after. A link is one direction of a
+// cable: link e leaves switch From[e] by port Port[e] for switch To[e], and Rev[e]
+// is the way back.
 type Graph struct {
 	Fabric *Fabric
 	GUID   []ib.GUID // by switch
