@@ -76,6 +76,36 @@ func (a *ackWait) sitsOut(now clock.Time) bool {
 	return a.lulls.skip == 0 && now.Sub(a.stirred) < ackLull
 }
 
+// observe notes what a Step has brought, in which q sent something or not, and
+// returns how long the acknowledgement may wait.
+func (a *ackWait) observe(now clock.Time, sent bool) (limit time.Duration) {
+	limit = ackTime
+	switch {
+	case sent:
+		a.stir(now)
+	case a.again:
+		a.lulls.failed()
+	case a.asked:
+		if a.since != 0 && a.inLull() {
+			a.lulls.paid()
+		}
+		a.stir(now)
+		limit = 2 * ackTime // an answer may come, to go with
+	case a.since == 0:
+		a.stir(now)
+	default:
+		a.lull()
+	}
+	a.asked = false
+	return limit
+}
+
+// goes notes that the acknowledgement is sent.
+func (a *ackWait) goes() {
+	a.since, a.ended, a.again = 0, 0, false
+	a.lulls.sent()
+}
+
 // lulls is what is known of a peer that is not acknowledged at once: whether it
 // sends its next request all the same.
 type lulls struct {
@@ -86,8 +116,12 @@ type lulls struct {
 // paid says that the peer went on.
 func (l *lulls) paid() { l.next = fewestLulls }
 
-// failed says that it seems to wait for the acknowledgement.
+// failed says that it seems to wait for the acknowledgement. That is no news while
+// none waits through a lull.
 func (l *lulls) failed() {
+	if l.skip > 0 {
+		return
+	}
 	l.skip = max(l.next, fewestLulls)
 	l.next = min(2*l.skip, mostLulls)
 }
@@ -106,33 +140,15 @@ func (w *Worker) ackMayWait(q *QP, now clock.Time, limit time.Duration) bool {
 // mustWait reports whether all that q would send now is an acknowledgement that
 // should wait for the next Step. It sent so many packets in this one.
 func (w *Worker) mustWait(q *QP, now clock.Time, sent int) bool {
-	a, limit := &q.ack, ackTime
+	a := &q.ack
 	if !a.asked && a.since == 0 || !q.core.OnlyAcks(now) {
 		return false
 	}
-	switch {
-	case sent > 0:
-		a.stir(now)
-	case a.again:
-		if a.lulls.skip == 0 {
-			a.lulls.failed()
-		}
-	case a.asked: // an answer may come, to go with
-		if limit = 2 * ackTime; a.since != 0 && a.inLull() {
-			a.lulls.paid()
-		}
-		a.stir(now)
-	case a.since == 0:
-		a.stir(now)
-	default:
-		a.lull()
-	}
-	a.asked = false
+	limit := a.observe(now, sent > 0)
 	if !a.due() && w.goesOnWaiting(q, now, limit) {
 		return true
 	}
-	a.since, a.ended, a.again = 0, 0, false // it goes now
-	a.lulls.sent()
+	a.goes()
 	w.skipWaits -= min(w.skipWaits, 1)
 	return false
 }
@@ -146,9 +162,7 @@ func (w *Worker) goesOnWaiting(q *QP, now clock.Time, limit time.Duration) bool 
 	if !a.inLull() || a.sitsOut(now) {
 		return true
 	}
-	if a.lulls.skip == 0 {
-		a.lulls.failed()
-	}
+	a.lulls.failed()
 	return false
 }
 

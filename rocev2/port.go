@@ -123,14 +123,18 @@ func NewPort(c Config) (*Port, error) {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	p.net.Notify(p.noteChange)
-	if c.Manual {
-		return p, nil
+	if !c.Manual {
+		p.start()
 	}
+	return p, nil
+}
+
+// start starts the goroutines.
+func (p *Port) start() {
 	for _, w := range p.workers {
 		go w.run()
 	}
 	go p.follow()
-	return p, nil
 }
 
 // checkPKeys makes sure of a P_Key table.

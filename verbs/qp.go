@@ -51,15 +51,7 @@ type QP struct {
 // no such type), ErrLimit, ErrClosed, or ErrBusy for a second QP of type GSI: a port has one.
 func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 	d := p.dev
-	if i.Type == 0 {
-		i.Type = RC
-	}
-	if i.Caps == (Caps{}) {
-		i.Caps = DefaultCaps
-	}
-	if i.SRQ != nil {
-		i.Caps.MaxRecvWR, i.Caps.MaxRecvSGE = 0, 0
-	}
+	i.defaults()
 	if err := checkInit(d, &i); err != nil {
 		return nil, err
 	}
@@ -91,6 +83,19 @@ func (p *PD) CreateQP(i QPInitAttr) (*QP, error) {
 	i.SendCQ.attach(q)
 	i.RecvCQ.attach(q)
 	return q, nil
+}
+
+// defaults fills in what zero values stand for.
+func (i *QPInitAttr) defaults() {
+	if i.Type == 0 {
+		i.Type = RC
+	}
+	if i.Caps == (Caps{}) {
+		i.Caps = DefaultCaps
+	}
+	if i.SRQ != nil {
+		i.Caps.MaxRecvWR, i.Caps.MaxRecvSGE = 0, 0
+	}
 }
 
 // checkParents says whether what the QP is made of is still there. Under dev.mu.

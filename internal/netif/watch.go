@@ -38,49 +38,55 @@ func (i *Interface) watch() {
 	}
 }
 
+// news is what messages are about: what is to be looked at, and whether something
+// that needs no look has changed.
+type news struct{ link, addrs, changed bool }
+
 // take looks at what msgs are about, once each, and notifies once.
 func (i *Interface) take(msgs []syscall.NetlinkMessage) {
-	var link, addrs, changed bool
+	var n news
 	for k := range msgs {
-		m := &msgs[k]
-		if m.Header.Type == unix.RTM_NEWROUTE || m.Header.Type == unix.RTM_DELROUTE {
-			i.mu.Lock()
-			i.forgetRoutes()
-			i.mu.Unlock()
-			changed = true
-			continue
-		}
-		isLink := m.Header.Type == unix.RTM_NEWLINK || m.Header.Type == unix.RTM_DELLINK
-		if !i.concerns(m.Data) && !(isLink && i.isAbove(m.Data)) {
-			continue
-		}
-		switch m.Header.Type {
-		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-			i.observe(m)
-			link = true
-		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-			addrs = true
-		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-			changed = i.takeNeighbour(m) || changed
-		}
+		i.read(&msgs[k], &n)
 	}
-	if link {
-		// Addresses come and go with a link, and not all with an event.
-		addrs = true
+	if n.link {
 		if i.look(i.readLink) {
 			i.mayAskAtOnce()
-			changed = true
+			n.changed = true
 		}
 		if i.look(i.readNetdevs) {
-			changed = i.look(i.readNeighbours) || changed
+			n.changed = i.look(i.readNeighbours) || n.changed
 		}
 	}
-	if addrs {
-		changed = i.look(i.readAddrs) || changed
+	if n.link || n.addrs { // addresses come and go with a link, and not all with an event
+		n.changed = i.look(i.readAddrs) || n.changed
 		i.followNetdevs()
 	}
-	if changed {
+	if n.changed {
 		i.changed()
+	}
+}
+
+// read adds what a message says to the news.
+func (i *Interface) read(m *syscall.NetlinkMessage, n *news) {
+	if m.Header.Type == unix.RTM_NEWROUTE || m.Header.Type == unix.RTM_DELROUTE {
+		i.mu.Lock()
+		i.forgetRoutes()
+		i.mu.Unlock()
+		n.changed = true
+		return
+	}
+	isLink := m.Header.Type == unix.RTM_NEWLINK || m.Header.Type == unix.RTM_DELLINK
+	if !i.concerns(m.Data) && !(isLink && i.isAbove(m.Data)) {
+		return
+	}
+	switch m.Header.Type {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		i.observe(m)
+		n.link = true
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		n.addrs = true
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		n.changed = i.takeNeighbour(m) || n.changed
 	}
 }
 
