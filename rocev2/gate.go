@@ -14,7 +14,8 @@ type allowList struct{ prefixes []netip.Prefix }
 // SetAllowPeers makes the port drop, from now on and before anything else is looked
 // at, packets whose source address is in none of the prefixes; they are counted as
 // wire.DropNotPeer. An empty list allows all. Traffic of the port with itself is not
-// concerned. Requests to a peer that isn't allowed end by their timers.
+// concerned. Requests to a peer that isn't allowed end by their timers. The error says
+// which of the list is no prefix.
 func (p *Port) SetAllowPeers(list []netip.Prefix) error {
 	a, err := newAllowList(list)
 	if err != nil {

@@ -174,8 +174,8 @@ func (p *Port) makeWorkers() error {
 // Name returns the device name.
 func (p *Port) Name() string { return p.cfg.Name }
 
-// Close stops the workers and closes Links and Net. QPs that are left deliver
-// nothing any more.
+// Close stops the workers and closes Links and Net, whose errors it returns. QPs
+// that are left deliver nothing any more.
 func (p *Port) Close() error {
 	p.closing.Do(func() {
 		close(p.stop)
@@ -257,7 +257,9 @@ func (p *Port) Err() error {
 // Workers returns the Port's workers, one per queue.
 func (p *Port) Workers() []*Worker { return p.workers }
 
-// CreateQP makes a QP in RESET on the worker with the fewest.
+// CreateQP makes a QP in RESET on the worker with the fewest. The error says what i
+// lacks, or that the port is closed or can only be closed; it wraps ErrGSIOwned when
+// there is a QP of type GSI already.
 func (p *Port) CreateQP(i QPInit) (*QP, error) {
 	if i.PD == nil || i.SQ == nil || i.RQ == nil || i.SendCQ == nil || i.RecvCQ == nil {
 		return nil, fmt.Errorf("%s: create QP: PD, both queues and both CQs must be given", p.Name())

@@ -69,8 +69,8 @@ func (r *recorder) add(dir capture.Direction, f *wire.Frame, comment string) {
 
 // Record writes a capture of all frames that the Port receives and sends from
 // now on to out, as pcapng with the verdict as a comment, until stop is closed
-// or out fails. Frames that out was too slow for are missing; the next one says
-// how many.
+// or out fails: then it returns why. Frames that out was too slow for are missing;
+// the next one says how many.
 func (p *Port) Record(out io.Writer, stop <-chan struct{}) error {
 	r := newRecorder()
 	detach := p.Capture(r) // first: who has read the header misses nothing

@@ -18,7 +18,7 @@ type CompChannel struct {
 	ready  chan struct{} // holds a token when queue isn't empty, or the channel is closed
 }
 
-// CreateCompChannel makes a completion channel.
+// CreateCompChannel makes a completion channel. Its errors wrap ErrLimit or ErrClosed.
 func (d *Device) CreateCompChannel() (*CompChannel, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *CompChannel) endLeases() {
 	}
 }
 
-// TryWait returns the next CQ with an event, nil when there is none now.
+// TryWait returns the next CQ with an event, nil when there is none now, or ErrClosed when the channel or its device is gone.
 func (c *CompChannel) TryWait() (*CQ, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

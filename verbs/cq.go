@@ -40,7 +40,8 @@ const (
 )
 
 // CreateCQ makes a completion queue for at least depth completions; CQ.Depth says how many. Make it as deep as all work
-// requests that may complete before you poll. The channel, which may be nil, gets the events that ReqNotify asks for.
+// requests that may complete before you poll. The channel, which may be nil, gets the events that ReqNotify asks for. Its
+// errors wrap ErrInvalid (a depth beyond DeviceAttr, a channel of another device), ErrLimit or ErrClosed.
 func (d *Device) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 	switch {
 	case depth < 1 || depth > limits.MaxCQE:

@@ -151,7 +151,8 @@ func (d *Device) Query() DeviceAttr {
 
 // SetAllowPeers makes the device take packets from now on only from source addresses in these prefixes; none means from
 // all. What others send is dropped before anything else is looked at, and counted as "not_a_peer": nftables and the like
-// don't see packets that go by AF_XDP. Traffic of the device with itself is not concerned.
+// don't see packets that go by AF_XDP. Traffic of the device with itself is not concerned. The error wraps ErrInvalid: one of
+// the list is no prefix.
 func (d *Device) SetAllowPeers(list []netip.Prefix) error {
 	if err := d.engine.SetAllowPeers(list); err != nil {
 		return fmt.Errorf("verbs: %w: %w", ErrInvalid, err)

@@ -29,7 +29,8 @@
 // [github.com/urxe/urxe/verbs/rdmacm].
 //
 // Every method of every object may be called by any goroutine. An object that others are made of can be destroyed when
-// those are gone, else its destructor returns ErrBusy and says which; Device.Close destroys everything.
+// those are gone, else its destructor returns ErrBusy and says which; Device.Close destroys everything. Calls on what was
+// destroyed return ErrClosed.
 //
 // # Progress
 //

@@ -28,12 +28,13 @@ func (q *QP) DetachMcast(gid ib.GID, lid ib.LID) error { return q.DetachMcastVLA
 
 // AttachMcastVLAN is AttachMcast for a group within a VLAN above the device's interface, by its id as QueryVLAN tells it; 0
 // is for untagged frames. The VLAN's netdev joins the group, and the QP gets what has the tag. Datagrams are sent within the
-// VLAN of the GID that their address handle names.
+// VLAN of the GID that their address handle names. Its errors are those of AttachMcast, or say that no GID of
+// the device is in the VLAN.
 func (q *QP) AttachMcastVLAN(gid ib.GID, vlan uint16) error {
 	return q.mcast("attach", gid, func() error { return q.engine.AttachMcast(gid, vlan) })
 }
 
-// DetachMcastVLAN ends what AttachMcastVLAN began, as DetachMcast does.
+// DetachMcastVLAN ends what AttachMcastVLAN began, as DetachMcast does, with the same errors.
 func (q *QP) DetachMcastVLAN(gid ib.GID, vlan uint16) error {
 	return q.mcast("detach", gid, func() error { return q.engine.DetachMcast(gid, vlan) })
 }

@@ -38,7 +38,7 @@ type MROptions struct {
 // ErrInvalid (no bytes, rights that don't go together), ErrLimit or ErrClosed.
 func (p *PD) RegMR(buf []byte, acc Access) (*MR, error) { return p.RegMROpts(buf, acc, MROptions{}) }
 
-// RegMROpts is RegMR with options.
+// RegMROpts is RegMR with options, and has its errors.
 func (p *PD) RegMROpts(buf []byte, acc Access, o MROptions) (*MR, error) {
 	d := p.dev
 	register := func(r *region) (err error) {

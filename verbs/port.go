@@ -41,7 +41,7 @@ func portAttr(s ib.PortState, active ib.MTU) PortAttr {
 	}
 }
 
-// QueryPKey returns the P_Key at an index of the table.
+// QueryPKey returns the P_Key at an index of the table. The error wraps ErrInvalid: the table has no such index.
 func (d *Device) QueryPKey(index int) (ib.PKey, error) {
 	t := d.engine.PKeys()
 	if index < 0 || index >= len(t) {
@@ -50,10 +50,11 @@ func (d *Device) QueryPKey(index int) (ib.PKey, error) {
 	return t[index], nil
 }
 
-// GIDs returns the GID table up to the last index that was used. An index always means the same address; an address that was removed leaves a zero GID.
+// GIDs returns the GID table up to the last index that was used. An index always means the same address; an address that was
+// removed leaves a zero GID.
 func (d *Device) GIDs() []ib.GID { return slices.Clone(d.engine.GIDs()) }
 
-// QueryGID returns the GID at an index of the table.
+// QueryGID returns the GID at an index of the table. The error wraps ErrInvalid: there is none.
 func (d *Device) QueryGID(index int) (ib.GID, error) {
 	gids := d.engine.GIDs()
 	if index < 0 || index >= len(gids) || gids[index].IsZero() {
@@ -88,7 +89,7 @@ func sourceGID(gids []ib.GID, peer ib.GID, ok func(index int) bool) int {
 }
 
 // QueryVLAN returns the id of the 802.1Q VLAN that the GID at an index is of, as those of the VLAN netdevs above the
-// interface are; 0: its packets are untagged.
+// interface are; 0: its packets are untagged. The error is that of QueryGID.
 func (d *Device) QueryVLAN(index int) (uint16, error) {
 	if _, err := d.QueryGID(index); err != nil {
 		return 0, err
@@ -105,7 +106,7 @@ func (d *Device) Stats() Stats { return d.engine.Stats() }
 
 // Capture writes a capture of all packets that the device sends and receives to w, as pcapng with the verdict on each as a
 // comment, until ctx ends or w fails. AF_XDP packets are seen by no capture on the interface itself. Packets that w is
-// too slow for are missing, and counted in the capture.
+// too slow for are missing, and counted in the capture. It returns nil when ctx has ended, or why w failed.
 func (d *Device) Capture(ctx context.Context, w io.Writer) error {
 	return d.engine.Record(w, ctx.Done())
 }

@@ -70,12 +70,13 @@ func (p *Port) Sockets() []*Socket { return p.sockets }
 // AddAddr makes the program take RoCEv2 packets to an address: 16 bytes as in a
 // GID, an IPv4 address mapped into ::ffff:0:0/96. A multicast group's address
 // is one, too. Adding it again changes nothing. Where the program is another's it
-// has no effect.
+// has no effect. Errors are ErrClosed, or an *Error.
 func (p *Port) AddAddr(addr [16]byte) error {
 	return p.locked("add address", func(r redirector) error { return r.addAddr(addr) })
 }
 
-// RemoveAddr leaves packets to an address to the kernel again.
+// RemoveAddr leaves packets to an address to the kernel again. Errors are those of
+// AddAddr.
 func (p *Port) RemoveAddr(addr [16]byte) error {
 	return p.locked("remove address", func(r redirector) error { return r.removeAddr(addr) })
 }
@@ -102,7 +103,8 @@ type ProgramStats struct {
 	Options    uint64 // UDP for our address in fragments or with IP options: passed to the kernel
 }
 
-// ProgramStats reads the program's counters. They are 0 where it is another's.
+// ProgramStats reads the program's counters. They are 0 where it is another's. Errors
+// are those of AddAddr.
 func (p *Port) ProgramStats() (st ProgramStats, err error) {
 	err = p.locked("read counters", func(r redirector) error { return r.stats(&st) })
 	return st, err
