@@ -41,7 +41,7 @@ func (p *PD) CreateAH(av AV) (*AH, error) {
 	a := &AH{dev: d, pd: p, engine: e}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.pds, p, "create AH: PD"); err != nil {
+	if err := stillIn(d, d.pds, p, "create AH: PD"); err != nil {
 		e.Destroy()
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (a *AH) Destroy() error {
 	d := a.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.ahs, a, "destroy AH"); err != nil {
+	if err := stillIn(d, d.ahs, a, "destroy AH"); err != nil {
 		return err
 	}
 	delete(d.ahs, a)

@@ -87,7 +87,7 @@ func (c *CompChannel) Destroy() error {
 	d := c.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.channels, c, "destroy completion channel"); err != nil {
+	if err := stillIn(d, d.channels, c, "destroy completion channel"); err != nil {
 		return err
 	}
 	if err := inUse(d, "destroy completion channel", user{len(c.cqs), "CQ"}); err != nil {

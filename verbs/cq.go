@@ -55,7 +55,7 @@ func (d *Device) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if channel != nil {
-		if err := check(d, d.channels, channel, "create CQ: completion channel"); err != nil {
+		if err := stillIn(d, d.channels, channel, "create CQ: completion channel"); err != nil {
 			return nil, err
 		}
 	}
@@ -88,7 +88,7 @@ func (c *CQ) Resize(depth int) error {
 	ring := newCompletionRing(depth)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.cqs, c, "resize CQ"); err != nil {
+	if err := stillIn(d, d.cqs, c, "resize CQ"); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -214,7 +214,7 @@ func (c *CQ) Destroy() error {
 	d := c.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.cqs, c, "destroy CQ"); err != nil {
+	if err := stillIn(d, d.cqs, c, "destroy CQ"); err != nil {
 		return err
 	}
 	if err := inUse(d, "destroy CQ", user{len(c.qps), "QP"}); err != nil {

@@ -208,10 +208,10 @@ func add[T comparable](d *Device, s set[T], x T, limit int, kind string) error {
 	return nil
 }
 
-// check says whether x, which something is to be made of, is still there. Under mu.
-func check[T comparable](d *Device, s set[T], x T, kind string) error {
+// stillIn says whether x, which a call is about or something is to be made of, is still there. Under mu.
+func stillIn[T comparable](d *Device, s set[T], x T, what string) error {
 	if _, ok := s[x]; !ok {
-		return d.errorf("%s: %w", kind, ErrClosed)
+		return d.errorf("%s: %w", what, ErrClosed)
 	}
 	return nil
 }

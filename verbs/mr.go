@@ -65,7 +65,7 @@ func (p *PD) addMR(m *MR, register func(*MR) error) (*MR, error) {
 	d := p.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.pds, p, "register MR: PD"); err != nil {
+	if err := stillIn(d, d.pds, p, "register MR: PD"); err != nil {
 		return nil, err
 	}
 	if err := add(d, d.mrs, m, limits.MaxMR, "MR"); err != nil {
@@ -130,7 +130,7 @@ func (m *MR) reregister(pd *PD, buf []byte, acc Access, o MROptions) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.mrs, m, "reregister MR"); err != nil {
+	if err := stillIn(d, d.mrs, m, "reregister MR"); err != nil {
 		return err
 	}
 	was := m.now.Load()
@@ -141,7 +141,7 @@ func (m *MR) reregister(pd *PD, buf []byte, acc Access, o MROptions) error {
 	if buf != nil {
 		next.buf = buf
 	}
-	if err := check(d, d.pds, next.pd, "reregister MR: PD"); err != nil {
+	if err := stillIn(d, d.pds, next.pd, "reregister MR: PD"); err != nil {
 		return err
 	}
 	err := m.enter(next, func(r *region) (err error) {
@@ -171,7 +171,7 @@ func (m *MR) remove() error {
 	d := m.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.mrs, m, "deregister MR"); err != nil {
+	if err := stillIn(d, d.mrs, m, "deregister MR"); err != nil {
 		return err
 	}
 	if err := m.end(); err != nil {

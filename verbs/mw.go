@@ -35,7 +35,7 @@ func (p *PD) AllocMW(t MWType) (*MW, error) {
 	d := p.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.pds, p, "allocate MW: PD"); err != nil {
+	if err := stillIn(d, d.pds, p, "allocate MW: PD"); err != nil {
 		return nil, err
 	}
 	w := &MW{dev: d, pd: p}
@@ -57,7 +57,7 @@ func (w *MW) Dealloc() error {
 	d := w.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.mws, w, "deallocate MW"); err != nil {
+	if err := stillIn(d, d.mws, w, "deallocate MW"); err != nil {
 		return err
 	}
 	delete(d.mws, w)

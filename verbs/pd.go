@@ -29,7 +29,7 @@ func (p *PD) Dealloc() error {
 	d := p.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.pds, p, "dealloc PD"); err != nil {
+	if err := stillIn(d, d.pds, p, "dealloc PD"); err != nil {
 		return err
 	}
 	if err := inUse(d, "dealloc PD", user{p.qps, "QP"}, user{p.srqs, "SRQ"}, user{p.mrs, "MR"}, user{p.mws, "MW"}, user{p.ahs, "AH"}); err != nil {

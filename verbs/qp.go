@@ -101,10 +101,10 @@ func (i *QPInitAttr) defaults() {
 // checkParents says whether what the QP is made of is still there. Under dev.mu.
 func (q *QP) checkParents() error {
 	d := q.dev
-	err := errors.Join(check(d, d.pds, q.pd, "create QP: PD"),
-		check(d, d.cqs, q.init.SendCQ, "create QP: SendCQ"), check(d, d.cqs, q.init.RecvCQ, "create QP: RecvCQ"))
+	err := errors.Join(stillIn(d, d.pds, q.pd, "create QP: PD"),
+		stillIn(d, d.cqs, q.init.SendCQ, "create QP: SendCQ"), stillIn(d, d.cqs, q.init.RecvCQ, "create QP: RecvCQ"))
 	if q.init.SRQ != nil {
-		err = errors.Join(err, check(d, d.srqs, q.init.SRQ, "create QP: SRQ"))
+		err = errors.Join(err, stillIn(d, d.srqs, q.init.SRQ, "create QP: SRQ"))
 	}
 	return err
 }

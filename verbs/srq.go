@@ -59,7 +59,7 @@ func (p *PD) CreateSRQ(a SRQAttr) (*SRQ, error) {
 	s.queue = rocev2.NewSRQ(a, s.limitReached)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.pds, p, "create SRQ: PD"); err != nil {
+	if err := stillIn(d, d.pds, p, "create SRQ: PD"); err != nil {
 		return nil, err
 	}
 	if err := add(d, d.srqs, s, limits.MaxSRQ, "SRQ"); err != nil {
@@ -119,7 +119,7 @@ func (s *SRQ) Destroy() error {
 	d := s.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := check(d, d.srqs, s, "destroy SRQ"); err != nil {
+	if err := stillIn(d, d.srqs, s, "destroy SRQ"); err != nil {
 		return err
 	}
 	if err := inUse(d, "destroy SRQ", user{s.qps, "QP"}); err != nil {
