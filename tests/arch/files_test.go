@@ -100,3 +100,35 @@ func TestClausesHaveOneForm(t *testing.T) {
 		}
 	}
 }
+
+// goFile is the name of a Go file, with or without its folder.
+var goFile = regexp.MustCompile(`\b[\w/]+\.go\b`)
+
+// Who follows a comment or a document to a file finds it.
+func TestFilesThatAreNamedExist(t *testing.T) {
+	names := map[string]bool{}
+	for _, f := range files(t) {
+		names[filepath.Base(f)] = true
+	}
+	check := func(where, text string) {
+		for _, f := range goFile.FindAllString(text, -1) {
+			if !names[filepath.Base(f)] {
+				t.Errorf("%s names %s, which is not there", where, f)
+			}
+		}
+	}
+	for _, s := range sources(t) {
+		for _, g := range s.file.Comments {
+			check(fset.Position(g.Pos()).String(), g.Text())
+		}
+	}
+	for _, f := range files(t) {
+		if strings.HasSuffix(f, ".md") {
+			data, err := os.ReadFile(filepath.Join("../..", f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(f, string(data))
+		}
+	}
+}
