@@ -60,6 +60,31 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// Of a frame that is longer than any of ours, the capture has the beginning, and says so.
+func TestLongFrameInCapture(t *testing.T) {
+	const long = 2 * 3840
+	r := newRecorder()
+	r.Received(&wire.Frame{Frag: [2][]byte{bytes.Repeat([]byte{1}, long/2), bytes.Repeat([]byte{2}, long/2)}}, wire.DropTruncated)
+	var out bytes.Buffer
+	c, err := capture.NewWriter(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AddInterface("x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.rest(c, 0); err != nil {
+		t.Fatal(err)
+	}
+	in, err := capture.NewReader(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := in.Next(); err != nil || p.Length != long || len(p.Data) >= long || len(p.Data) < wire.MaxPacketLen {
+		t.Errorf("%d bytes of %d, %v", len(p.Data), p.Length, err)
+	}
+}
+
 // blockedWriter takes nothing until it is released.
 type blockedWriter struct{ release chan struct{} }
 

@@ -21,6 +21,7 @@ type record struct {
 	comment string
 	missed  uint64 // frames before this one that found no room
 	n1, n2  int
+	length  int // of the frame: one longer than any of ours is cut
 	bytes   [wire.MaxPacketLen + 64]byte
 }
 
@@ -60,6 +61,7 @@ func (r *recorder) add(dir capture.Direction, f *wire.Frame, comment string) {
 		rec.at, rec.dir, rec.comment = clock.Wall(), dir, comment
 		rec.n1 = copy(rec.bytes[:], f.Frag[0])
 		rec.n2 = copy(rec.bytes[rec.n1:], f.Frag[1])
+		rec.length = f.Len()
 		rec.missed = r.missed.Swap(0)
 		r.full <- rec // has room for all records
 	default:
@@ -102,7 +104,7 @@ func (r *recorder) write(c *capture.Writer, iface int, rec *record) error {
 		comment = fmt.Sprintf("%s (%d frames before this one are missing)", comment, rec.missed)
 	}
 	frame := [2][]byte{rec.bytes[:rec.n1], rec.bytes[rec.n1 : rec.n1+rec.n2]}
-	err := c.Write(iface, rec.at, rec.dir, frame, comment)
+	err := c.Write(iface, rec.at, rec.dir, frame, rec.length, comment)
 	r.free <- rec
 	if err == nil && len(r.full) == 0 {
 		err = c.Flush()

@@ -87,7 +87,7 @@ func (r *Reader) section(length [4]byte) (kind uint32, body []byte, err error) {
 // read, and which must have at least least more before its second length.
 func (r *Reader) body(length uint32, done, least int) ([]byte, error) {
 	if length%4 != 0 || length < uint32(done+least+4) || length > maxBlock {
-		return nil, r.damage("a block of %d bytes", length)
+		return nil, r.damage("a block of %d bytes: want a multiple of 4, from %d to %d", length, done+least+4, maxBlock)
 	}
 	b, err := r.read(int(length) - done)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *Reader) body(length uint32, done, least int) ([]byte, error) {
 
 func (r *Reader) addInterface(b []byte) error {
 	if len(b) < 8 {
-		return r.damage("an interface block of %d bytes", len(b))
+		return r.damage("an interface block of %d bytes: want 8 at least", len(b))
 	}
 	i := iface{linkType: uint32(r.order.Uint16(b)), snapLen: r.order.Uint32(b[4:]), unit: 1e6}
 	err := r.options(b[8:], func(code uint16, v []byte) error {
@@ -152,7 +152,7 @@ func (i *iface) time(ts uint64) time.Time {
 // has an interface of 16 bits and a drop count in place of one of 32.
 func (r *Reader) enhanced(kind uint32, b []byte) (*Packet, error) {
 	if len(b) < 20 {
-		return nil, r.damage("a packet block of %d bytes", len(b))
+		return nil, r.damage("a packet block of %d bytes: want 20 at least", len(b))
 	}
 	id := r.order.Uint32(b)
 	if kind == blockPacket {
@@ -184,7 +184,7 @@ func (r *Reader) packetOption(code uint16, v []byte) error {
 // simple reads a simple packet block, which has no time.
 func (r *Reader) simple(b []byte) (*Packet, error) {
 	if len(b) < 4 {
-		return nil, r.damage("a simple packet block of %d bytes", len(b))
+		return nil, r.damage("a simple packet block of %d bytes: want 4 at least", len(b))
 	}
 	length := r.order.Uint32(b)
 	captured := length

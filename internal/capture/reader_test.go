@@ -209,7 +209,7 @@ func TestDamage(t *testing.T) {
 		file       func(g *ng)
 	}{
 		{"lengths differ", "bytes long at its beginning and 13 at its end", func(g *ng) { g.block(blockEnhanced, good); le.PutUint32(g.b[len(g.b)-4:], 13) }},
-		{"odd length", "a block of 33 bytes", func(g *ng) { g.b = append(g.b, g.words(6, 33)...) }},
+		{"odd length", "a block of 33 bytes: want a multiple of 4, from 12 to", func(g *ng) { g.b = append(g.b, g.words(6, 33)...) }},
 		{"tiny length", "a block of 8 bytes", func(g *ng) { g.b = append(g.b, g.words(6, 8)...) }},
 		{"huge length", "a block of 4294967292 bytes", func(g *ng) { g.b = append(g.b, g.words(6, 0xfffffffc)...) }},
 		{"long length", "the file ends in the middle of it", func(g *ng) { g.b = append(g.b, g.words(6, 1<<20)...) }},
@@ -224,7 +224,7 @@ func TestDamage(t *testing.T) {
 		{"binary resolution", "a time resolution of 0xff", func(g *ng) { g.iface(1, 0, g.option(optTsResol, "\xff")) }},
 		{"section magic", "byte-order magic", func(g *ng) { g.block(blockSection, g.words(1, 1, 0, 0)) }},
 		{"section version", "version 2.0", func(g *ng) { g.block(blockSection, g.words(byteOrderMagic, 2, 0, 0)) }},
-		{"short section", "a block of 16 bytes", func(g *ng) { g.block(blockSection, g.words(byteOrderMagic)) }},
+		{"short section", "a block of 16 bytes: want a multiple of 4, from 28 to", func(g *ng) { g.block(blockSection, g.words(byteOrderMagic)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := whole().block(blockEnhanced, good)
@@ -351,7 +351,7 @@ func FuzzReader(f *testing.F) {
 	var b bytes.Buffer
 	w, _ := NewWriter(&b)
 	id, _ := w.AddInterface("eth0")
-	w.Write(id, start, In, [2][]byte{frame}, "accepted")
+	w.Write(id, start, In, [2][]byte{frame}, len(frame), "accepted")
 	w.Flush()
 	f.Add(b.Bytes())
 	f.Add(pcapFile(binary.BigEndian, 0xa1b23c4d, 1, 2))

@@ -51,7 +51,7 @@ func (c *Writer) AddInterface(name string) (int, error) {
 	c.begin(blockInterface, n)
 	c.u16(linkTypeEthernet)
 	c.u16(0)
-	c.u32(0) // no snapshot length: frames are whole
+	c.u32(0) // no snapshot length
 	c.option(optIfName, name)
 	c.u16(optTsResol)
 	c.u16(1)
@@ -63,8 +63,9 @@ func (c *Writer) AddInterface(name string) (int, error) {
 }
 
 // Write adds a frame, in one or two pieces, that interface number iface
-// received or sent at the time at. comment may be empty.
-func (c *Writer) Write(iface int, at time.Time, dir Direction, frame [2][]byte, comment string) error {
+// received or sent at the time at. It had length bytes: frame may be the beginning
+// of it. comment may be empty.
+func (c *Writer) Write(iface int, at time.Time, dir Direction, frame [2][]byte, length int, comment string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if iface < 0 || iface >= c.interfaces {
@@ -79,7 +80,7 @@ func (c *Writer) Write(iface int, at time.Time, dir Direction, frame [2][]byte, 
 	c.u32(uint32(ns >> 32))
 	c.u32(uint32(ns))
 	c.u32(uint32(size))
-	c.u32(uint32(size))
+	c.u32(uint32(max(length, size)))
 	c.w.Write(frame[0])
 	c.w.Write(frame[1])
 	c.zero(pad4(size))

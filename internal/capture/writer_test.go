@@ -30,7 +30,7 @@ func sample() (all []Packet) {
 		data := append(bytes.Clone(frame), "abcd"[:i%4]...)
 		all = append(all, Packet{
 			Time: start.Add(time.Duration(i) * 1001), Interface: []string{"eth0", "roce1"}[i%2],
-			Direction: Direction(i % 3), Comment: comment, Data: data, Length: len(data),
+			Direction: Direction(i % 3), Comment: comment, Data: data, Length: len(data) + 1000*(i/4), // the last is cut
 		})
 	}
 	return all
@@ -50,7 +50,7 @@ func write(t *testing.T, to io.Writer, packets []Packet) {
 	}
 	for _, p := range packets {
 		pieces := [2][]byte{p.Data[:20], p.Data[20:]}
-		if err := w.Write(ids[p.Interface], p.Time, p.Direction, pieces, p.Comment); err != nil {
+		if err := w.Write(ids[p.Interface], p.Time, p.Direction, pieces, p.Length, p.Comment); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -186,16 +186,16 @@ func TestWriteErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	pieces := [2][]byte{frame}
-	if err := w.Write(id+1, start, In, pieces, ""); err == nil || !strings.Contains(err.Error(), "interface 1") {
+	if err := w.Write(id+1, start, In, pieces, 0, ""); err == nil || !strings.Contains(err.Error(), "interface 1") {
 		t.Errorf("an interface that isn't: %v", err)
 	}
-	if err := w.Write(id, start, In, pieces, ""); err != nil {
+	if err := w.Write(id, start, In, pieces, 0, ""); err != nil {
 		t.Errorf("buffered: %v", err)
 	}
 	if err := w.Flush(); !errors.Is(err, errBroken) {
 		t.Errorf("Flush to a broken pipe: %v", err)
 	}
-	if err := w.Write(id, start, In, pieces, ""); !errors.Is(err, errBroken) {
+	if err := w.Write(id, start, In, pieces, 0, ""); !errors.Is(err, errBroken) {
 		t.Errorf("Write after a broken pipe: %v", err)
 	}
 }
@@ -221,7 +221,7 @@ func TestWriteAllocatesNothing(t *testing.T) {
 	}
 	id, _ := w.AddInterface("eth0")
 	pieces := [2][]byte{frame[:30], frame[30:]}
-	if n := testing.AllocsPerRun(100, func() { w.Write(id, start, Out, pieces, "accepted") }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { w.Write(id, start, Out, pieces, 0, "accepted") }); n != 0 {
 		t.Errorf("%v allocations a packet", n)
 	}
 }

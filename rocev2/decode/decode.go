@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/urxe/urxe/internal/capture"
 	"github.com/urxe/urxe/rocev2/wire"
@@ -92,7 +94,7 @@ type decoder struct {
 	w        *bufio.Writer
 	n        Counts
 	absolute bool
-	start    time.Time // of the first packet
+	start    time.Time // of the first packet that has a time
 	line     []byte
 	frame    []byte // of a packet that the capture cut, made whole
 	p        wire.Packet
@@ -110,7 +112,7 @@ func (d *decoder) run(r *capture.Reader) error {
 		if err != nil {
 			return err
 		}
-		if d.n.Packets++; d.n.Packets == 1 {
+		if d.n.Packets++; d.start.IsZero() {
 			d.start = c.Time
 		}
 		if !d.decode(c) {
@@ -152,15 +154,28 @@ func (d *decoder) decode(c *capture.Packet) bool {
 		d.printf("  %v  malformed: %v", d.p.Opcode, v)
 	}
 	if c.Comment != "" {
-		d.printf("  # %s", c.Comment)
+		d.printf("  # %s", oneLine(c.Comment))
 	}
 	return true
 }
 
+// longestFrame is as much of a frame as is made whole: no RoCEv2 packet is longer.
+const longestFrame = 1 << 16
+
 // whole returns the frame of c with zeros in place of what was not captured.
 func (d *decoder) whole(c *capture.Packet) []byte {
 	d.frame = append(d.frame[:0], c.Data...)
-	return append(d.frame, make([]byte, min(c.Length, 1<<16)-len(c.Data))...)
+	return append(d.frame, make([]byte, max(0, min(c.Length, longestFrame)-len(c.Data)))...)
+}
+
+// oneLine keeps a comment, which may be anybody's, to its line, and from steering the terminal.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 func (d *decoder) icrc(v wire.Verdict) {

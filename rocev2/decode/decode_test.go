@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -170,6 +172,88 @@ func TestCut(t *testing.T) {
 			t.Errorf("cut at %d: %s", snap, out.String())
 		}
 	}
+}
+
+// A frame that is longer than any packet of ours, and was cut all the same.
+func TestCutJumbo(t *testing.T) {
+	const captured = 70000
+	h := []byte("\xd4\xc3\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x04\x00\x01\x00\x00\x00")
+	for _, v := range []uint32{1000, 0, captured, captured + 1} {
+		h = binary.LittleEndian.AppendUint32(h, v)
+	}
+	var out bytes.Buffer
+	if err := File(&out, "-", bytes.NewReader(append(h, append(bytes.Clone(sendOnly), make([]byte, captured-len(sendOnly))...)...)), Options{}); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(out.String(), "1 cut short by the capture") {
+		t.Error(out.String())
+	}
+}
+
+// A comment may be of anybody: it is kept to its line, and tells the terminal nothing.
+func TestComments(t *testing.T) {
+	var b bytes.Buffer
+	w, err := capture.NewWriter(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.AddInterface("eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(0, time.Unix(1790000000, 0), capture.In, [2][]byte{sendOnly}, 0, "two\nlines, \x1b[2Jand a naïve end"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := File(&out, "-", &b, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "icrc ok  # two lines,  [2Jand a naïve end\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%q doesn't end with %q", out.String(), want)
+	}
+}
+
+// Times are told from the first packet that has one.
+func TestFirstPacketWithoutTime(t *testing.T) {
+	b := capturetest.Of(t, sendOnly, sendOnly, sendOnly).Bytes()
+	le := binary.LittleEndian
+	section := int(le.Uint32(b[4:]))
+	at := section + int(le.Uint32(b[section+4:]))
+	simple := le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, 3), uint32(16+len(sendOnly)+2)), uint32(len(sendOnly)))
+	simple = append(append(simple, sendOnly...), 0, 0)
+	simple = le.AppendUint32(simple, uint32(len(simple)+4))
+	var out bytes.Buffer
+	if err := File(&out, "-", bytes.NewReader(slices.Insert(b, at, simple...)), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"    1                -  ", "    2      0.000000000  ", "    4      0.000003000  "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no line begins with %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// FuzzFile decodes whatever a file holds: no panic, and a line for each packet that isn't of others.
+func FuzzFile(f *testing.F) {
+	whole, err := os.ReadFile(golden + "vectors.pcap")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole[:2000])
+	f.Add(capturetest.Of(f, sendOnly, arp, flushStd).Bytes())
+	f.Fuzz(func(t *testing.T, file []byte) {
+		r, err := capture.NewReader(bytes.NewReader(file))
+		if err != nil {
+			return
+		}
+		var out bytes.Buffer
+		n, _ := Run(&out, r, Options{})
+		if lines := bytes.Count(out.Bytes(), []byte("\n")); lines != n.Packets-n.Other || n.Packets != n.RoCE+n.BadICRC+n.Malformed+n.Cut+n.Other {
+			t.Errorf("%d lines of %+v", lines, n)
+		}
+	})
 }
 
 func TestNoCapture(t *testing.T) {

@@ -25,7 +25,7 @@ func Of(t testing.TB, frames ...[]byte) *bytes.Buffer {
 	}
 	for i, f := range frames {
 		at := time.Unix(1790000000, int64(i)*1500)
-		if err := w.Write(id, at, capture.Direction(i%3), [2][]byte{f}, strings.Repeat("why", i%2)); err != nil {
+		if err := w.Write(id, at, capture.Direction(i%3), [2][]byte{f}, len(f), strings.Repeat("why", i%2)); err != nil {
 			t.Fatal(err)
 		}
 	}
