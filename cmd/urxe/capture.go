@@ -38,7 +38,8 @@ func capturePackets(c *cobra.Command, ifname, file string) (err error) {
 		return err
 	}
 	defer r.Close()
-	defer context.AfterFunc(c.Context(), func() { r.Close() })()
+	// The last packet is to be whole: a file that ends within one is damaged.
+	defer context.AfterFunc(c.Context(), func() { _ = r.End() })()
 	w := c.OutOrStdout()
 	if file != "-" {
 		f, err := os.Create(file)

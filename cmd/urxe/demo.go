@@ -30,6 +30,9 @@ packets go over AF_XDP sockets. Without root the link between the devices is in 
 			if o.MTU, err = ib.MTUFromBytes(mtu); err != nil {
 				return usage(c, err)
 			}
+			if o.Duration <= 0 {
+				return usage(c, fmt.Errorf("--duration %v: want more than 0", o.Duration))
+			}
 			if o.Link, err = demoLink(c, o.Link); err != nil {
 				return usage(c, err)
 			}

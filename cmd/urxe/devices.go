@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/verbs"
 )
 
@@ -30,7 +31,11 @@ func newDevices() *cobra.Command {
 				}
 			}
 			if asJSON {
-				return writeJSON(c.OutOrStdout(), list)
+				all := make([]deviceJSON, len(list))
+				for i := range list {
+					all[i] = jsonOf(&list[i], held[i])
+				}
+				return writeJSON(c.OutOrStdout(), all)
 			}
 			for i := range list {
 				printDevice(c.OutOrStdout(), &list[i])
@@ -43,6 +48,51 @@ func newDevices() *cobra.Command {
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// deviceJSON is what --json prints of a device, under the names of stats --json.
+type deviceJSON struct {
+	Device    string       `json:"device"`
+	NodeGUID  string       `json:"node_guid"`
+	State     string       `json:"state"`
+	MTU       int          `json:"mtu"`        // of the interface, bytes
+	ActiveMTU int          `json:"active_mtu"` // bytes of payload a packet; 0: not even 256
+	PKeys     ib.PKeyTable `json:"pkeys"`
+	GIDs      []gidJSON    `json:"gids"`
+	NoGID     int          `json:"addresses_without_gid,omitempty"`
+	Holder    *holderJSON  `json:"holder,omitempty"` // the urxe process that has it
+}
+
+type gidJSON struct {
+	Index  int    `json:"index"`
+	GID    string `json:"gid"`
+	Netdev string `json:"netdev"`
+	VLAN   uint16 `json:"vlan,omitempty"`
+}
+
+// holderJSON is what printHolder prints.
+type holderJSON struct {
+	QPs     int      `json:"qps"`
+	Link    string   `json:"link"`
+	Rung    string   `json:"rung"`
+	Reasons []string `json:"rung_reasons,omitempty"`
+	Trouble string   `json:"link_trouble,omitempty"`
+}
+
+func jsonOf(d *verbs.DeviceInfo, held *verbs.Stats) deviceJSON {
+	j := deviceJSON{
+		Device: d.Name, NodeGUID: d.NodeGUID.String(), State: d.Port.State.String(), MTU: d.MTU, ActiveMTU: d.Port.ActiveMTU.Bytes(),
+		PKeys: d.Port.PKeyTable, GIDs: []gidJSON{}, NoGID: d.NoGID,
+	}
+	for i, g := range d.GIDs {
+		if !g.IsZero() {
+			j.GIDs = append(j.GIDs, gidJSON{i, g.String(), d.Netdevs[i], d.VLANs[i]})
+		}
+	}
+	if held != nil {
+		j.Holder = &holderJSON{held.QPs, held.Link, held.Rung, held.Reasons, held.Trouble}
+	}
+	return j
 }
 
 func printDevice(w io.Writer, d *verbs.DeviceInfo) {

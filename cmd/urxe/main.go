@@ -75,6 +75,22 @@ func usage(c *cobra.Command, err error) error {
 	return usageError{fmt.Errorf("%s: %w (see %s --help)", c.CommandPath(), err, c.CommandPath())}
 }
 
+// ranged is the value of a flag, and what it may be.
+type ranged struct {
+	flag          string
+	n, least, top int
+}
+
+// checkRanges says which value can't be.
+func checkRanges(list []ranged) error {
+	for _, v := range list {
+		if v.n < v.least || v.n > v.top {
+			return fmt.Errorf("--%s %d: want %d to %d", v.flag, v.n, v.least, v.top)
+		}
+	}
+	return nil
+}
+
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(c, fmt.Errorf("unknown command or argument %q", args[0]))

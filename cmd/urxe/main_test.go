@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -80,9 +82,13 @@ func TestExitCodes(t *testing.T) {
 		{"perf write bw --allow 10.0.0.1,here", 2, `"here": want an address or a prefix`},
 		{"perf read bw -q 1000", 2, "QPs 1000: want 1 to 256"},
 		{"perf write lat -s 0", 2, "size 1 at least"},
+		{"perf write lat -p 65536", 2, "--port 65536: want 1 to 65535"},
+		{"perf send bw -x 256", 2, "--gid-index 256: want -1 to 255"},
+		{"perf send bw -n 5 -D -1s", 2, "duration -1s and 5 iterations"},
 		{"perf write bw -d no-such-dev0", 1, "no-such-dev0"},
 		{"demo --link=wet-string", 2, "want af_xdp, af_packet or mem"},
 		{"demo --mtu 1", 2, "want 256, 512, 1024, 2048 or 4096"},
+		{"demo --link=mem --duration 0", 2, "--duration 0s: want more than 0"},
 		{"decode", 2, "want one file"},
 		{"decode /no/such/file", 1, "/no/such/file"},
 		{"decode " + damaged, 1, "damaged.pcap"},
@@ -262,9 +268,84 @@ func TestHeldInterface(t *testing.T) {
 			!strings.Contains(list.String(), "P_Key 0: 0xffff\n    P_Key 1: 0x0022\n") {
 			t.Errorf("exit code %d: %s", code, list.String())
 		}
+		wantJSON(t, e, d)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// wantJSON compares what --json prints of a device that is held with the device.
+func wantJSON(t *testing.T, e *nettest.End, d *verbs.Device) {
+	t.Helper()
+	var stats []verbs.Stats
+	var devices []deviceJSON
+	for args, to := range map[string]any{"devices --json": &devices, "stats --json": &stats, "stats --json " + e.Name: &stats} {
+		if out, errs, code := command(strings.Fields(args)...); code != 0 || json.Unmarshal([]byte(out), to) != nil {
+			t.Errorf("%s: exit code %d: %s%s", args, code, out, errs)
+		}
+	}
+	s := d.Stats()
+	if len(stats) != 1 || stats[0].Rung != s.Rung || !slices.Equal(stats[0].GIDs, s.GIDs) || len(stats[0].Counters) != len(s.Counters) {
+		t.Errorf("stats: %+v, want %+v", stats, s)
+	}
+	i := slices.IndexFunc(devices, func(x deviceJSON) bool { return x.Device == e.Name })
+	if i < 0 {
+		t.Fatalf("%s is not among the devices: %+v", e.Name, devices)
+	}
+	x := devices[i]
+	v4 := slices.IndexFunc(x.GIDs, func(g gidJSON) bool { return g.GID == ib.GIDFromAddr(e.V4).String() })
+	if v4 < 0 || x.GIDs[v4].Netdev != e.Name || d.GIDs()[x.GIDs[v4].Index] != ib.GIDFromAddr(e.V4) || x.NodeGUID != d.Query().NodeGUID.String() ||
+		x.State != "ACTIVE" || x.MTU != 1500 || x.ActiveMTU != 1024 || !slices.Equal(x.PKeys, ib.PKeyTable{0xffff, 0x0022}) {
+		t.Errorf("%+v", x)
+	}
+	if h := x.Holder; h == nil || h.Link != "af_xdp" || h.Rung != s.Rung || len(h.Reasons) != len(s.Reasons) {
+		t.Errorf("holder %+v, want %+v", h, s)
+	}
+}
+
+// A capture that is interrupted in the middle of traffic is whole.
+func TestCaptureInterrupted(t *testing.T) {
+	nettest.Require(t)
+	p := nettest.New(t, nettest.Config{})
+	e := p.Ends[0]
+	ctx, end := context.WithCancel(t.Context())
+	in := func(n int, ctx context.Context, args ...string) error {
+		var out safe
+		root := newRoot()
+		root.SetArgs(args)
+		root.SetOut(&out)
+		root.SetErr(&out)
+		return p.Ends[n].NS.Do(func() error { return root.ExecuteContext(ctx) })
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer end()
+	wg.Go(func() { _ = in(0, ctx, "perf", "write", "bw", "-d", e.Name) })
+	wg.Go(func() {
+		for ctx.Err() == nil { // until the server is there, and then until the end
+			_ = in(1, ctx, "perf", "write", "bw", "-d", p.Ends[1].Name, "-D", "1h", e.V4.String())
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	file := filepath.Join(t.TempDir(), "c.pcapng")
+	late := time.Now().Add(20 * time.Second)
+	for full := 0; full < 3; {
+		some, enough := context.WithTimeout(ctx, 100*time.Millisecond)
+		err := in(0, some, "capture", e.Name, "-w", file)
+		enough()
+		if err == nil { // the server has the interface
+			out, errs, code := command("decode", file)
+			if code != 0 {
+				t.Fatalf("exit code %d: %s", code, errs)
+			}
+			if strings.Contains(out, "RC RDMA WRITE") {
+				full++
+			}
+		}
+		if time.Now().After(late) {
+			t.Fatalf("no traffic: %v", err)
+		}
 	}
 }
 

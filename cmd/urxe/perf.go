@@ -99,8 +99,10 @@ func (f *perfFlags) run(c *cobra.Command, args []string) error {
 	}
 	w := c.OutOrStdout()
 	f.Each = func(r perf.Result) { f.results = append(f.results, r); f.print(w, &r) }
-	if f.Test.Mode == perf.Bandwidth && isTerminal(c.ErrOrStderr()) {
-		f.Progress = func(size int, b bench.Bandwidth) { showProgress(c.ErrOrStderr(), size, b) }
+	if errs := c.ErrOrStderr(); isTerminal(errs) {
+		f.Progress = func(size int, b bench.Bandwidth) { f.showProgress(errs, size, b) }
+		show := f.Each
+		f.Each = func(r perf.Result) { fmt.Fprint(errs, eraseLine); show(r) }
 	}
 	if f.Host == "" {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: waiting for a client on TCP port %d\n", d.Name(), f.Port)
@@ -114,6 +116,9 @@ func (f *perfFlags) run(c *cobra.Command, args []string) error {
 
 // check checks and translates the values.
 func (f *perfFlags) check(c *cobra.Command) (err error) {
+	if err := checkRanges([]ranged{{"port", f.Port, 1, 65535}, {"gid-index", f.GID, -1, 255}}); err != nil {
+		return err
+	}
 	if f.Test.MTU, err = ib.MTUFromBytes(f.mtu); err != nil {
 		return err
 	}
@@ -153,7 +158,14 @@ func (f *perfFlags) print(w io.Writer, r *perf.Result) {
 	}
 }
 
-// showProgress shows on the terminal how it goes; the result's line writes over it.
-func showProgress(w io.Writer, size int, b bench.Bandwidth) {
-	fmt.Fprintf(w, "%10d bytes: %.1f s, %.2f MB/s\r", size, b.Elapsed.Seconds(), b.MBps())
+// eraseLine makes a terminal forget the line that the cursor is at the beginning of.
+const eraseLine = "\x1b[K"
+
+// showProgress shows on the terminal how it goes; the next writes over it.
+func (f *perfFlags) showProgress(w io.Writer, size int, b bench.Bandwidth) {
+	how := fmt.Sprintf("%.2f MB/s", b.MBps())
+	if f.Test.Mode == perf.Latency {
+		how = fmt.Sprintf("%d round trips", b.Messages)
+	}
+	fmt.Fprintf(w, "%10d bytes: %.1f s, %s\r", size, b.Elapsed.Seconds(), how)
 }

@@ -122,16 +122,11 @@ func (f *pingpongFlags) check() (err error) {
 			return err
 		}
 	}
-	for _, v := range []struct {
-		name          string
-		n, least, top int
-	}{
+	if err := checkRanges([]ranged{
 		{"port", f.Port, 1, 65535}, {"size", f.Size, 0, 1 << 30}, {"rx-depth", f.RxDepth, 1, 1 << 15},
 		{"iters", f.Iters, 1, 1 << 40}, {"sl", int(f.SL), 0, 15}, {"gid-idx", f.GID, -1, 255},
-	} {
-		if v.n < v.least || v.n > v.top {
-			return fmt.Errorf("--%s %d: want %d to %d", v.name, v.n, v.least, v.top)
-		}
+	}); err != nil {
+		return err
 	}
 	if f.SRQ {
 		return f.checkSRQ()

@@ -166,6 +166,50 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// A stream that its client ends comes to its end, and no piece of it is cut.
+func TestEnd(t *testing.T) {
+	h := mustHold(t, name(8))
+	h.Serve(map[string]Command{"stream": func(ctx context.Context, w io.Writer) error {
+		for ctx.Err() == nil {
+			if _, err := io.WriteString(w, "a piece\n"); err != nil {
+				return err
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		_, err := io.WriteString(w, "the last piece\n")
+		return err
+	}})
+	a, err := Call(name(8), "stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if _, err := io.ReadFull(a, make([]byte, 1001)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.End(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(a); err != nil || !strings.HasSuffix(string(b), "a piece\nthe last piece\n") {
+		t.Errorf("%v; the stream ends with %q", err, b[max(0, len(b)-40):])
+	}
+}
+
+// Who asks a process that is stopped is told so.
+func TestStoppedHolder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for an answer")
+	}
+	other := startHolder(t, name(10))
+	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
+	if err := other.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Call(name(10), "stats"); err == nil || !strings.Contains(err.Error(), name(10)) || !strings.Contains(err.Error(), "no answer within") {
+		t.Error(err)
+	}
+}
+
 // Close doesn't wait for a client that reads nothing.
 func TestSlowClient(t *testing.T) {
 	h := mustHold(t, name(6))

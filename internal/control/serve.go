@@ -27,7 +27,8 @@ const (
 	// patience is how long a client may take to send its request, and to take
 	// in any piece of the answer.
 	patience = 5 * time.Second
-	// lastWords is how long it may take for the rest when the holder lets go.
+	// lastWords is how long it may take for the rest when the holder lets go, or
+	// the client has had enough.
 	lastWords = 500 * time.Millisecond
 )
 
@@ -125,38 +126,59 @@ func (w *patientWriter) Write(b []byte) (int, error) {
 	return w.c.Write(b)
 }
 
+// Answer is the output of a command, up to io.EOF.
+type Answer struct {
+	r *bufio.Reader
+	c *net.UnixConn
+}
+
+// Read implements io.Reader.
+func (a *Answer) Read(b []byte) (int, error) { return a.r.Read(b) }
+
+// Close makes an end, wherever the command is.
+func (a *Answer) Close() error { return a.c.Close() }
+
+// End tells the command to come to its end. What it still has to say can be
+// read, for a short while: a stream is whole then, if its reader takes it.
+func (a *Answer) End() error {
+	return errors.Join(a.c.CloseWrite(), a.c.SetReadDeadline(clock.Wall().Add(lastWords)))
+}
+
 // Call asks the holder of an interface, in the calling thread's network
 // namespace, to run a command, and returns its output. The error wraps
 // os.ErrNotExist if no one holds the interface.
-func Call(ifname, command string) (io.ReadCloser, error) {
+func Call(ifname, command string) (*Answer, error) {
 	runtime.LockOSThread() // the socket is made in this thread's namespace
 	c, err := net.DialUnix("unix", nil, address(ifname))
 	runtime.UnlockOSThread()
 	if err != nil {
 		return nil, fmt.Errorf("no urxe process holds %s (%w): %w", ifname, os.ErrNotExist, err)
 	}
-	r, err := call(c, command)
-	if err != nil {
+	a := &Answer{bufio.NewReader(c), c}
+	if err := a.begin(command); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("ask the holder of %s for %s: %w", ifname, command, err)
 	}
-	return r, nil
+	return a, nil
 }
 
-func call(c *net.UnixConn, command string) (io.ReadCloser, error) {
-	if _, err := fmt.Fprintln(c, command); err != nil {
-		return nil, err
+// begin sends the request, and takes in whether it is granted. A holder that is
+// stopped doesn't answer, and must not stop whoever asks.
+func (a *Answer) begin(command string) error {
+	if err := a.c.SetDeadline(clock.Wall().Add(patience)); err != nil {
+		return err
 	}
-	r := bufio.NewReader(c)
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return nil, fmt.Errorf("no answer: %w", err)
+	if _, err := fmt.Fprintln(a.c, command); err != nil {
+		return err
 	}
-	if line != "ok\n" {
-		return nil, errors.New(strings.TrimPrefix(strings.TrimSpace(line), "error: "))
+	line, err := a.r.ReadString('\n')
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("no answer within %v (is its process stopped?)", patience)
+	case err != nil:
+		return fmt.Errorf("no answer: %w", err)
+	case line != "ok\n":
+		return errors.New(strings.TrimPrefix(strings.TrimSpace(line), "error: "))
 	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{r, c}, nil
+	return a.c.SetDeadline(time.Time{})
 }

@@ -5,7 +5,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
@@ -21,7 +20,7 @@ type Job struct {
 	Iters    int           // messages, or round trips; 0: as many as fit in Duration
 	Duration time.Duration // 0: Iters decides
 
-	Progress func(Bandwidth) // now and then, if set
+	Progress func(Bandwidth) // now and then, if set; of a latency, the messages are round trips, and the bytes 0
 }
 
 // Atomic reports whether the operation is an atomic.
@@ -55,20 +54,6 @@ func (b Bandwidth) PerSecond() float64 { return float64(b.Messages) / b.Elapsed.
 type Latency struct {
 	N                          int
 	Min, Median, Avg, P99, Max time.Duration
-}
-
-// summarise sorts the samples and draws the figures from them.
-func summarise(samples []time.Duration) Latency {
-	if len(samples) == 0 {
-		return Latency{}
-	}
-	slices.Sort(samples)
-	var sum time.Duration
-	for _, s := range samples {
-		sum += s
-	}
-	n := len(samples)
-	return Latency{N: n, Min: samples[0], Median: samples[n/2], Avg: sum / time.Duration(n), P99: samples[n*99/100], Max: samples[n-1]}
 }
 
 // request makes the job's work request towards the peer's receiving half.

@@ -3,38 +3,34 @@ package bench
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/verbs"
 )
 
-// maxSamples is how many round trips are kept, when no number was asked for.
-const maxSamples = 1 << 20
-
 // Ping measures round trips on the first QP: the message goes over and one of its kind comes back, which Pong at the other
 // side sees to. A READ or an atomic is a round trip by itself. A WRITE is seen by its last byte changing.
 func Ping(ctx context.Context, s *rig.Side, to rig.Address, j Job) (Latency, error) {
-	p := newPlayer(s, to, j)
-	n := j.Iters
-	if n == 0 {
-		n = maxSamples
-	}
-	samples := make([]time.Duration, 0, n)
+	p, t := newPlayer(s, to, j), newTrips()
 	start := clock.Now()
-	for last := start; len(samples) < n; {
+	told := start
+	for last := start; j.Iters == 0 || t.n < j.Iters; {
 		if err := p.trip(ctx); err != nil {
-			return summarise(samples), err
+			return t.latency(), err
 		}
 		now := clock.Now()
-		samples = append(samples, now.Sub(last))
-		last = now
+		t.add(now.Sub(last))
 		if j.Duration > 0 && now.Sub(start) >= j.Duration {
 			break
 		}
+		if last = now; j.Progress != nil && now.Sub(told) >= progressEvery {
+			j.Progress(Bandwidth{Messages: t.n, Elapsed: now.Sub(start)})
+			told = now
+			last = clock.Now() // telling is no part of a trip
+		}
 	}
-	return summarise(samples), nil
+	return t.latency(), nil
 }
 
 // Pong answers Ping until ctx ends; then it returns nil.

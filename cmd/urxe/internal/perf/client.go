@@ -89,14 +89,14 @@ func (c *client) round(ctx context.Context, size int) (r Result, err error) {
 func (c *client) active(ctx context.Context, t *Test, s *rig.Side, to rig.Address) (Result, error) {
 	j := t.job()
 	r := Result{Op: t.Op, Mode: t.Mode, Size: j.Size, QPs: t.QPs}
+	if c.o.Progress != nil {
+		j.Progress = func(b bench.Bandwidth) { c.o.Progress(j.Size, b) }
+	}
 	if t.Mode == Latency {
 		l, err := bench.Ping(ctx, s, to, j)
 		r.Messages, r.QPs = l.N, 1
 		r.MinUs, r.MedianUs, r.AvgUs, r.P99Us, r.MaxUs = usec(l.Min), usec(l.Median), usec(l.Avg), usec(l.P99), usec(l.Max)
 		return r, err
-	}
-	if c.o.Progress != nil {
-		j.Progress = func(b bench.Bandwidth) { c.o.Progress(j.Size, b) }
 	}
 	b, err := bench.Send(ctx, s, to, j)
 	if err == nil {

@@ -4,7 +4,6 @@ package perf
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -92,8 +91,8 @@ func (t *Test) Check() error {
 	if !t.MTU.Valid() {
 		return fmt.Errorf("path MTU: %v", t.MTU)
 	}
-	if t.Iters == 0 && t.Duration <= 0 {
-		return errors.New("want a number of iterations or a duration")
+	if t.Duration < 0 || t.Iters == 0 && t.Duration == 0 {
+		return fmt.Errorf("duration %v and %d iterations: want one of them above 0, and none below", t.Duration, t.Iters)
 	}
 	if t.Mode == Latency {
 		return bench.CheckPing(t.job())

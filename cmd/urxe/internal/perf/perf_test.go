@@ -68,12 +68,17 @@ func TestEveryMeasurement(t *testing.T) {
 }
 
 func TestDurationAndEvents(t *testing.T) {
-	o := Options{Sizes: []int{64}, Test: Test{Op: "send", Mode: Bandwidth, MTU: ib.MTU1024, QPs: 1, Depth: 16, Duration: 300 * time.Millisecond, Events: true}}
-	told := 0
-	o.Progress = func(int, bench.Bandwidth) { told++ }
-	r, server, client := measure(t, o)
-	if server != nil || client != nil || len(r) != 1 || r[0].Seconds < 0.3 || r[0].Seconds > 5 || told == 0 {
-		t.Errorf("server: %v; client: %v; %+v; progress told %d times", server, client, r, told)
+	for _, mode := range []string{Bandwidth, Latency} {
+		o := Options{Sizes: []int{64}, Test: Test{Op: "send", Mode: mode, MTU: ib.MTU1024, QPs: 1, Depth: 16, Duration: 300 * time.Millisecond, Events: true}}
+		var told bench.Bandwidth
+		o.Progress = func(_ int, b bench.Bandwidth) { told = b }
+		r, server, client := measure(t, o)
+		if server != nil || client != nil || len(r) != 1 || mode == Bandwidth && (r[0].Seconds < 0.3 || r[0].Seconds > 5) {
+			t.Errorf("%s: server: %v; client: %v; %+v", mode, server, client, r)
+		}
+		if told.Messages == 0 || told.Elapsed == 0 || len(r) == 1 && told.Messages > r[0].Messages {
+			t.Errorf("%s: progress told %+v, and the result is %+v", mode, told, r)
+		}
 	}
 }
 
@@ -89,7 +94,8 @@ func TestCheck(t *testing.T) {
 		"QPs 0: want 1 to":                 func(t *Test) { t.QPs = 0 },
 		"depth 8193: want 1 to 8192":       func(t *Test) { t.Depth = 8193 },
 		"path MTU":                         func(t *Test) { t.MTU = 0 },
-		"iterations or a duration":         func(t *Test) { t.Iters = 0 },
+		"want one of them above 0":         func(t *Test) { t.Iters = 0 },
+		"duration -1s and 1 iterations":    func(t *Test) { t.Duration = -time.Second },
 		"size 1 at least":                  func(t *Test) { t.Op, t.Mode = "write", Latency },
 	} {
 		bad := good
