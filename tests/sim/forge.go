@@ -68,6 +68,7 @@ var forgeries = []func(n *network, b []byte, bth int) []byte{
 		return b
 	},
 	padded,
+	tagged,
 	func(_ *network, b []byte, bth int) []byte { b[bth-wire.UDPLen+3]++; return b },                   // another UDP port
 	func(n *network, b []byte, _ int) []byte { return b[:1+n.r.IntN(len(b))] },                        // cut off
 	func(_ *network, b []byte, _ int) []byte { b[ipAt+6] |= 0x20; return b },                          // an IP fragment, or IPv6 of another protocol
@@ -122,6 +123,12 @@ func padded(_ *network, b []byte, bth int) []byte {
 		b[bth+1] |= 0x10
 	}
 	return b
+}
+
+// tagged puts a packet into a VLAN that no host is in.
+func tagged(_ *network, b []byte, _ int) []byte {
+	const etherTypes = wire.EthernetLen - 2
+	return slices.Insert(b, etherTypes, 0x81, 0x00, 0x00, 0x05)
 }
 
 // garble turns a response into one of another kind and the same length.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"time"
 
@@ -52,6 +53,12 @@ type host struct {
 const (
 	counterWords = 2
 	tableSize    = sourceSize
+)
+
+// What the addresses of hosts are in; gidOf gives them.
+var (
+	hostsV4 = netip.MustParsePrefix("10.0.0.0/29")
+	hostsV6 = netip.MustParsePrefix("fd77::/125")
 )
 
 func gidOf(i int, v6 bool) ib.GID {
@@ -129,6 +136,11 @@ func (w *world) newHost(i int) (*host, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if i == 1 { // all but those who forge
+		if err := h.port.SetAllowPeers([]netip.Prefix{hostsV4, hostsV6}); err != nil {
+			return nil, err
+		}
 	}
 	if w.r.IntN(8) == 0 {
 		if h.process, err = mem.NewProcess(os.Getpid()); err != nil {
