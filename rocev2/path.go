@@ -62,6 +62,8 @@ func (p *Port) checkAV(av *qp.AV) error {
 			av.DGID, gids[av.SGIDIndex], av.SGIDIndex, ib.GIDTable(gids))
 	case av.FlowLabel > 0xfffff:
 		return fmt.Errorf("flow label 0x%x: it has 20 bits", av.FlowLabel)
+	case av.SL > 15:
+		return fmt.Errorf("service level %d: 0 to 15", av.SL)
 	case av.Port > 1:
 		return fmt.Errorf("port %d in the address vector: the device has port 1 only", av.Port)
 	}

@@ -38,7 +38,7 @@ type ConnectOptions struct {
 	RetryCnt        uint8   // how often a PSN is tried again: up to 7; 0: 7; Zero: its first timeout or NAK is the end
 	RNRRetry        uint8   // the same for want of a receive: up to 6; 0 and 7: for ever; Zero: the first RNR NAK is the end
 	TClass          uint8   // DSCP and ECN of the packets
-	SL              uint8   // 0 to 7 are the priority of frames in a VLAN; no other packet carries it
+	SL              uint8   // 0 to 15; its low three bits are the priority of frames in a VLAN, and no other packet carries it
 	FlowLabel       uint32  // 20 bits; of IPv6 packets, and what UDP source ports are made from unless it is 0
 	RxeFlush        bool    // the peer is a Linux rxe, whose FLUSH has an ICRC of its own; see AV
 }

@@ -118,7 +118,7 @@ func (q *QP) fillSend(k int, wr *SendWR) error {
 func (q *QP) fillInline(wqe *qp.SendWQE, wr *SendWR, room []byte) error {
 	switch {
 	case wr.Opcode == OpRead || isAtomic(wr.Opcode):
-		return fmt.Errorf("%w: %v can't be inline: it brings data here (inline: SEND, SEND_IMM, WRITE, WRITE_IMM)", ErrInvalid, wr.Opcode)
+		return fmt.Errorf("%w: %v can't be inline: it brings data here (inline: what SENDs or WRITEs)", ErrInvalid, wr.Opcode)
 	case wr.InlineData != nil && len(wr.SGEs) != 0:
 		return fmt.Errorf("%w: both InlineData and SGEs: want one of them", ErrInvalid)
 	case len(wr.InlineData) > cap(room):

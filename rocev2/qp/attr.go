@@ -26,7 +26,7 @@ type AV struct {
 	FlowLabel uint32 // 20 bits
 	HopLimit  uint8
 	TClass    uint8   // DSCP and ECN
-	SL        uint8   // 0 to 7 are the priority of frames in a VLAN; no other packet carries it
+	SL        uint8   // 0 to 15; its low three bits are the priority of frames in a VLAN, and no other packet carries it
 	Port      uint8   // 0 or 1
 	Rate      ib.Rate // kept for Query; nothing limits it
 	// RxeFlush says that the peer is a Linux rxe, which gives a FLUSH an ICRC of

@@ -57,6 +57,8 @@ func TestAttributesOutOfRange(t *testing.T) {
 		{qp.Init, toRTR, rtrMask, func(a *qp.Attr) { a.AV.SGIDIndex = 2 }, []string{"SGID index 2", "0: ::ffff:10.0.0.2", "1: fd00::2"}},
 		{qp.Init, toRTR, rtrMask, func(a *qp.Attr) { a.AV.SGIDIndex = 1 }, []string{"IP version", "fd00::2"}},
 		{qp.Init, toRTR, rtrMask, func(a *qp.Attr) { a.AV.FlowLabel = 1 << 20 }, []string{"flow label", "20 bits"}},
+		{qp.Init, toRTR, rtrMask, func(a *qp.Attr) { a.AV.SL = 16 }, []string{"service level 16", "0 to 15"}},
+		{qp.Init, toRTR, rtrMask, func(a *qp.Attr) { a.AV.Port = 2 }, []string{"port 2", "port 1 only"}},
 		{qp.Init, toRTR, rtrMask, func(a *qp.Attr) { a.AV.DGID = ib.GID{0: 0xff, 15: 1} }, []string{"multicast"}},
 		{qp.RTR, toRTS, rtsMask, func(a *qp.Attr) { a.Timeout = 32 }, []string{"TIMEOUT", "0 to 31"}},
 		{qp.RTR, toRTS, rtsMask, func(a *qp.Attr) { a.RetryCnt = 8 }, []string{"RETRY_CNT", "0 to 7"}},
