@@ -26,7 +26,7 @@ else
 fi
 
 step gofmt
-unformatted=$(git ls-files -z -- '*.go' | xargs -0r gofmt -l)
+unformatted=$(gofmt -l .) # git may be missing, or not let a root in who isn't the owner
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted"; exit 1; }
 
 step go vet

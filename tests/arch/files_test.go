@@ -42,7 +42,7 @@ var machine = regexp.MustCompile(strings.Join([]string{
 
 func TestNoPathOfAMachine(t *testing.T) {
 	for _, f := range files(t) {
-		data, err := os.ReadFile(filepath.Join("../..", f))
+		data, err := os.ReadFile(filepath.Join(root, f))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestNoPathOfAMachine(t *testing.T) {
 func TestNoBinaries(t *testing.T) {
 	mayBe := regexp.MustCompile(`^bpf/.*\.o$|\.pcap(ng)?$|/testdata/`)
 	for _, f := range files(t) {
-		data, err := os.ReadFile(filepath.Join("../..", f))
+		data, err := os.ReadFile(filepath.Join(root, f))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestFilesThatAreNamedExist(t *testing.T) {
 	}
 	for _, f := range files(t) {
 		if strings.HasSuffix(f, ".md") {
-			data, err := os.ReadFile(filepath.Join("../..", f))
+			data, err := os.ReadFile(filepath.Join(root, f))
 			if err != nil {
 				t.Fatal(err)
 			}
