@@ -40,14 +40,19 @@ type Worker struct {
 	line  Link // the wire side's, for Wait and Wake
 	sends bool // the Link can
 
-	token   sync.Mutex // guards all down to the blank line
-	now     clock.Time // of the Step that runs, or the last one
-	sides   [2]side
-	batch   *mem.Batch
-	pkt     wire.Packet // the packet being handled
-	parser  wire.Parser
-	gate    gate
-	rx      [burst]RxFrame
+	token sync.Mutex // guards all down to bells
+
+	now   clock.Time // of the Step that runs, or the last one
+	sides [2]side
+	batch *mem.Batch
+
+	// What comes.
+	pkt    wire.Packet // the packet being handled
+	parser wire.Parser
+	gate   gate
+	rx     [burst]RxFrame
+
+	// What goes, and what the Step has done so far.
 	tx      [burst]planned
 	ntx     int  // packets in tx
 	moved   int  // packets received and sent in this Step
@@ -60,21 +65,29 @@ type Worker struct {
 		room  int // as asked for; 0: it isn't
 	}
 	skipWaits int // so many acknowledgements that could wait don't
-	recent    *QP // who got the last packet
-	qps       map[*QP]struct{}
-	timers    timers
-	bursts    map[CQ]*cqBurst
-	dirty     []*cqBurst
-	in, out   []*handover // by the other worker's index
-	lent      int         // loans in out
-	near      [burst]*QP  // see touch
-	touched   uint64      // what touch added up: nobody wants it, but it has to be computed
-	shares    shares
-	counters  qp.Counters
-	traffic   traffic
-	longest   int // bytes of a frame that the interface may send; see longestFrame
-	drops     [wire.NumVerdicts]uint64
 
+	// The QPs that live here.
+	recent *QP // who got the last packet
+	qps    map[*QP]struct{}
+	timers timers
+	bursts map[CQ]*cqBurst
+	dirty  []*cqBurst
+
+	// Packets of others' QPs, and others' of these.
+	in, out []*handover // by the other worker's index
+	lent    int         // loans in out
+
+	near    [burst]*QP // see touch
+	touched uint64     // what touch added up: nobody wants it, but it has to be computed
+
+	shares shares // frames that are on loan to several workers
+
+	counters qp.Counters
+	traffic  traffic
+	longest  int // bytes of a frame that the interface may send; see longestFrame
+	drops    [wire.NumVerdicts]uint64
+
+	// For any goroutine, without the token.
 	bells     doorbells
 	leased    atomic.Int64  // clock.Time at which the poller's lease ends
 	polled    atomic.Int64  // clock.Time of the first Poll since the goroutine ran a Step; 0: none
