@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,6 +75,65 @@ func TestKill(t *testing.T) {
 	stdout, stderr, code := command("demo", "--link=af_xdp", "--duration=1ms", "--json")
 	if code != 0 || !strings.Contains(stdout, `"link": "af_xdp"`) {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+// Whose peer is killed in the middle doesn't wait for it for ever, and says why, whichever side it is.
+func TestPeerIsKilled(t *testing.T) {
+	nettest.Require(t)
+	for _, args := range []string{"pingpong rc -e -n 1000000000", "pingpong uc -n 1000000000", "perf send lat -D 1h", "perf write lat -D 1h", "perf send bw -e -D 1h"} {
+		for killed, name := range []string{"server", "client"} {
+			t.Run(args+", "+name, func(t *testing.T) {
+				t.Parallel()
+				p := nettest.New(t, nettest.Config{})
+				sides := [2]*child{startIn(t, p.Ends[0], strings.Fields(args)...)}
+				for sides[1] == nil {
+					c := startIn(t, p.Ends[1], append(strings.Fields(args), p.Ends[0].V4.String())...)
+					if !c.endsWithin(2 * time.Second) { // else the server didn't listen yet
+						sides[1] = c
+					}
+				}
+				_ = sides[killed].Process.Kill()
+				left := sides[1-killed]
+				if !left.endsWithin(time.Minute) || left.err == nil || !peerGone.MatchString(left.out.String()) {
+					t.Errorf("the other ends by %v, and says\n%s", left.err, left.out.String())
+				}
+			})
+		}
+	}
+}
+
+// peerGone is what is said of a peer that was killed.
+var peerGone = regexp.MustCompile("the peer has gone|the peer went away|connection reset by peer|transport retry counter exceeded")
+
+// child is urxe as a process of its own.
+type child struct {
+	*exec.Cmd
+	out   safe
+	ended chan struct{}
+	err   error
+}
+
+// startIn starts urxe at an end of a link.
+func startIn(t *testing.T, e *nettest.End, args ...string) *child {
+	t.Helper()
+	c := &child{Cmd: exec.Command(os.Args[0], append(args, "-d", e.Name)...), ended: make(chan struct{})}
+	c.Env = append(os.Environ(), "URXE_TEST_RUN=1")
+	c.Stdout, c.Stderr = &c.out, &c.out
+	if err := e.NS.Start(c.Cmd); err != nil {
+		t.Fatal(err)
+	}
+	go func() { c.err = c.Wait(); close(c.ended) }()
+	t.Cleanup(func() { _ = c.Process.Kill(); <-c.ended })
+	return c
+}
+
+func (c *child) endsWithin(d time.Duration) bool {
+	select {
+	case <-c.ended:
+		return true
+	case <-time.After(d):
+		return false
 	}
 }
 

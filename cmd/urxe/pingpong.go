@@ -112,6 +112,7 @@ func (f *pingpongFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	f.Notes = c.ErrOrStderr()
 	return errors.Join(pingpong.Run(c.Context(), d, f.Options, c.OutOrStdout()), d.Close())
 }
 

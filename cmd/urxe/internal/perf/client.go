@@ -75,14 +75,14 @@ func (c *client) round(ctx context.Context, size int) (r Result, err error) {
 	if err := t.connect(side, *m.Address, c.gid); err != nil {
 		return r, err
 	}
-	if r, err = c.active(ctx, &t, side, *m.Address); err != nil {
+	during, last := c.listen(ctx)
+	if r, err = c.active(during, &t, side, *m.Address); err != nil {
 		return r, err
 	}
 	if err := c.say(message{Done: true}); err != nil {
 		return r, err
 	}
-	_, err = c.hear()
-	return r, err
+	return r, <-last
 }
 
 // active measures.

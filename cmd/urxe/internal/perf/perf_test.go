@@ -162,3 +162,24 @@ func TestInterruptedClient(t *testing.T) {
 		t.Errorf("server: %v", err)
 	}
 }
+
+// So does the client when the server is interrupted, though it has nothing outstanding that could fail.
+func TestInterruptedServerOfATest(t *testing.T) {
+	a, b := rigtest.Pair(t)
+	o := Options{Port: rigtest.FreePort(t), GID: -1, Sizes: []int{8}, Each: func(Result) {},
+		Test: Test{Op: "send", Mode: Latency, MTU: ib.MTU1024, QPs: 1, Depth: 8, Duration: time.Hour}}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	server := make(chan error, 1)
+	os := o
+	go func() { server <- Run(ctx, a, os) }()
+	time.Sleep(20 * time.Millisecond)
+	why := errors.New("enough")
+	time.AfterFunc(200*time.Millisecond, func() { cancel(why) })
+	o.Host = "127.0.0.1"
+	if err := Run(t.Context(), b, o); err == nil || !strings.Contains(err.Error(), "went away") {
+		t.Errorf("client: %v", err)
+	}
+	if err := <-server; !errors.Is(err, why) {
+		t.Errorf("server: %v", err)
+	}
+}

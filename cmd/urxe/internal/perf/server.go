@@ -93,20 +93,7 @@ func (s *server) round(ctx context.Context) (err error) {
 
 // passive runs until the client says that it is done.
 func (s *server) passive(ctx context.Context, side *rig.Side, m message) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	heard := make(chan error, 1)
-	go func() {
-		done, err := s.hear()
-		switch {
-		case err == nil && !done.Done:
-			err = errors.New("the client said something else than done")
-		case errors.Is(err, io.EOF):
-			err = errors.New("the client went away in the middle of a test")
-		}
-		heard <- err
-		cancel()
-	}()
+	ctx, last := s.listen(ctx)
 	var err error
 	if m.Test.Mode == Latency {
 		err = bench.Pong(ctx, side, *m.Address, m.Test.job())
@@ -116,5 +103,5 @@ func (s *server) passive(ctx context.Context, side *rig.Side, m message) error {
 	if err != nil {
 		return err // the goroutine ends with the connection
 	}
-	return <-heard
+	return <-last
 }

@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,4 +68,23 @@ func (t *talk) hear() (m message, err error) {
 		return m, fmt.Errorf("the peer says: %s", m.Error)
 	}
 	return m, nil
+}
+
+// listen hears the peer's next message, its last word on the test that runs, and ends the returned context then. The goroutine
+// ends with the connection at the latest.
+func (t *talk) listen(ctx context.Context) (during context.Context, last <-chan error) {
+	during, end := context.WithCancelCause(ctx)
+	heard := make(chan error, 1)
+	go func() {
+		m, err := t.hear()
+		switch {
+		case err == nil && !m.Done:
+			err = errors.New("the peer said something else than done")
+		case errors.Is(err, io.EOF):
+			err = errors.New("the peer went away in the middle of a test")
+		}
+		heard <- err
+		end(err)
+	}()
+	return during, heard
 }

@@ -7,7 +7,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
 	"github.com/urxe/urxe/ib"
@@ -29,9 +32,10 @@ type Options struct {
 	RxDepth   int    // receives to post at a time
 	Iters     int
 	SL        uint8
-	Events    bool // sleep on completions
-	GID       int  // index of the local GID; negative: one that fits the peer's
-	Check     bool // validate the received buffer
+	Events    bool      // sleep on completions
+	GID       int       // index of the local GID; negative: one that fits the peer's
+	Check     bool      // validate the received buffer
+	Notes     io.Writer // what the user is told meanwhile; nil: nothing
 }
 
 // Run plays one game and writes its result to out.
@@ -41,6 +45,9 @@ func Run(ctx context.Context, d *verbs.Device, o Options, out io.Writer) error {
 	}
 	if err := checkSize(d, &o); err != nil {
 		return err
+	}
+	if o.Notes == nil {
+		o.Notes = io.Discard
 	}
 	g := &game{o: o, dev: d, out: out}
 	if o.Type == verbs.UD {
@@ -52,6 +59,7 @@ func Run(ctx context.Context, d *verbs.Device, o Options, out io.Writer) error {
 	if err := g.meet(ctx); err != nil {
 		return err
 	}
+	defer g.conn.Close()
 	return g.play(ctx)
 }
 
@@ -86,6 +94,9 @@ type game struct {
 	mr   *verbs.MR
 	srq  *verbs.SRQ // nil: receives are posted to the one QP
 	done rig.Completions
+
+	conn  net.Conn     // with the peer
+	moves atomic.Int64 // completions
 
 	players    []*player // one, but with an SRQ
 	posted     int       // receives
@@ -191,43 +202,47 @@ func (p *player) postSend() error {
 }
 
 // meet finds the peer and connects with it.
-func (g *game) meet(ctx context.Context) error {
+func (g *game) meet(ctx context.Context) (err error) {
 	if g.o.GID >= 0 {
 		if err := g.useGID(ib.GID{}); err != nil {
 			return err
 		}
 	}
+	with := g.askServer
 	if g.o.Host == "" {
-		return g.serve(ctx)
+		with = g.answerClient
+		g.conn, err = listen(ctx, g.o.Port)
+	} else {
+		g.conn, err = dial(ctx, g.o.Host, g.o.Port)
 	}
-	c, err := dial(ctx, g.o.Host, g.o.Port)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
-	if err := g.useGID(rig.PeerGID(c)); err != nil {
+	defer context.AfterFunc(ctx, func() { g.conn.Close() })()
+	if err := with(); err != nil {
+		g.conn.Close()
+		return err
+	}
+	return nil
+}
+
+func (g *game) askServer() error {
+	if err := g.useGID(rig.PeerGID(g.conn)); err != nil {
 		return err
 	}
 	local, err := g.addresses()
 	if err != nil {
 		return err
 	}
-	remote, err := asClient(c, local)
+	remote, err := asClient(g.conn, local)
 	if err != nil {
 		return err
 	}
 	return g.connect(remote)
 }
 
-func (g *game) serve(ctx context.Context) error {
-	c, err := listen(ctx, g.o.Port)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
-	return asServer(c, g.exchanged(), func(remote []verbs.Endpoint) ([]verbs.Endpoint, error) {
+func (g *game) answerClient() error {
+	return asServer(g.conn, g.exchanged(), func(remote []verbs.Endpoint) ([]verbs.Endpoint, error) {
 		if err := g.useGID(remote[0].GID); err != nil {
 			return nil, err
 		}
@@ -310,6 +325,11 @@ func (g *game) start(p *player, remote verbs.Endpoint) (err error) {
 
 // play exchanges the messages. The client sends first.
 func (g *game) play(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { g.watch(ctx, end) })
+	defer watching.Wait()
+	defer end(nil)
 	start := clock.Now()
 	for _, p := range g.players {
 		p.pending = recvWR
@@ -340,6 +360,7 @@ func (g *game) completed(wc *verbs.WC) error {
 	if wc.Status != verbs.Success {
 		return fmt.Errorf("failed status %v (%d) for wr_id %d, after %d of %d exchanges", wc.Status, wc.Status, wc.ID, min(g.sent, g.rcvd), g.o.Iters)
 	}
+	g.moves.Add(1)
 	if wc.ID == sendWR {
 		g.sent++
 	} else {
