@@ -39,7 +39,9 @@ type NetdevOptions struct {
 // forbids it: that needs CAP_NET_RAW. Stats tells what was got, and why.
 //
 // The port holds the interface for itself: a second opener, in this process or
-// another one, gets an error that wraps control.ErrHeld and names the holder.
+// another one, gets an error that wraps control.ErrHeld and names the holder. So does
+// who opens an interface that has packets in common with it: a bond and its slaves, or
+// a VLAN and what it is above.
 func OpenNetdev(ifname string, o NetdevOptions) (*Port, error) {
 	d := &netdev{}
 	p, err := d.open(ifname, &o)
@@ -82,6 +84,9 @@ func (d *netdev) open(ifname string, o *NetdevOptions) (_ *Port, err error) {
 	if !d.Ethernet() {
 		return nil, errors.New("it is no Ethernet interface, and its packets have no frames: open the interface that they leave by")
 	}
+	if err := d.checkSharers(); err != nil {
+		return nil, err
+	}
 	if d.carrier, d.reasons, err = climb(ifname, o); err != nil {
 		return nil, err
 	}
@@ -111,6 +116,19 @@ func (d *netdev) config(links []Link, ifname string, o *NetdevOptions) Config {
 		c.Takes = d.takes
 	}
 	return c
+}
+
+// checkSharers says who holds an interface that this one shares packets with: its device
+// would take them from this one's, or the other way round, and no one would tell. Of two
+// that are opened at once each has its hold already, so that not both are.
+func (d *netdev) checkSharers() error {
+	names, err := d.Sharers()
+	for _, name := range names {
+		if who := control.HeldBy(name); who != "" {
+			return fmt.Errorf("%w: it has packets in common with %s, which is held by %s; end that, or use %s", control.ErrHeld, name, who, name)
+		}
+	}
+	return err
 }
 
 // lookEvery is how often it is looked whether frames can come at all.

@@ -79,6 +79,26 @@ func startHolder(t *testing.T, ifname string) *exec.Cmd {
 	return other
 }
 
+// Who holds an interface can be asked without taking it.
+func TestHeldBy(t *testing.T) {
+	for _, ifname := range []string{name(10), "lo"} { // the second is there, and held by its index as well
+		if who := HeldBy(ifname); who != "" {
+			t.Fatalf("%s is held by %s before it is", ifname, who)
+		}
+		other := startHolder(t, ifname)
+		if who := HeldBy(ifname); !strings.Contains(who, fmt.Sprint("process ", other.Process.Pid)) {
+			t.Errorf("%s is held by %q; want process %d", ifname, who, other.Process.Pid)
+		}
+		if err := other.Process.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if who := HeldBy(ifname); who != "" {
+			t.Errorf("%s is held by %s, which was killed", ifname, who)
+		}
+		_ = other.Wait()
+	}
+}
+
 func TestHoldDiesWithItsProcess(t *testing.T) {
 	other := startHolder(t, name(3))
 	if _, err := Hold(name(3)); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), fmt.Sprint("process ", other.Process.Pid)) {

@@ -79,14 +79,17 @@ func take(ifname, key string) (*net.UnixListener, error) {
 		if who, ends, err := holder(key); err == nil && !ends {
 			return nil, fmt.Errorf("%w: %s is held by %s; end that, or choose another interface", ErrHeld, ifname, who)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(endLook)
 	}
 	return nil, fmt.Errorf("%w: %s is held by a process that doesn't answer, or doesn't come to its end", ErrHeld, ifname)
 }
 
-// endPatience is how often, every 10 ms, Hold looks whether a holder that ends
+// endPatience is how often, every endLook, it is looked whether a holder that ends
 // has let go.
-const endPatience = 200
+const (
+	endPatience = 200
+	endLook     = 10 * time.Millisecond
+)
 
 // holder describes the process that holds an interface, and says whether it is
 // about to end.
@@ -101,6 +104,28 @@ func holder(ifname string) (who string, ends bool, err error) {
 		return "", false, err
 	}
 	return fmt.Sprintf("process %d %s", cred.Pid, describe(cred)), cred.Pid != 0 && ending(cred.Pid), nil
+}
+
+// HeldBy describes the process that holds an interface of the calling thread's network
+// namespace, "" if no one does. One that ends is waited for.
+func HeldBy(ifname string) string {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	key := ifname
+	if i, err := net.InterfaceByName(ifname); err == nil {
+		key = "/" + strconv.Itoa(i.Index)
+	}
+	for range endPatience {
+		who, ends, err := holder(key)
+		switch {
+		case err != nil:
+			return ""
+		case !ends:
+			return who
+		}
+		time.Sleep(endLook)
+	}
+	return "a process that doesn't come to its end"
 }
 
 // ending reports whether a process was killed and is not gone yet: SIGKILL is

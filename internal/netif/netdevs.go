@@ -24,28 +24,75 @@ const vlanMask = 0xfff
 
 // netdevsOf finds the netdevs of the interface with an index among all links, the
 // interface first.
-func netdevsOf(links []netlink.Link, index int) (list []netdev) {
-	byIndex := make(map[int]netlink.Link, len(links))
-	for _, l := range links {
-		byIndex[l.Attrs().Index] = l
-	}
-	own, ok := byIndex[index]
-	if !ok {
+func netdevsOf(links []netlink.Link, index int) []netdev { return netdevsAt(links, index, isActive) }
+
+// netdevsAt is netdevsOf with what has a slave be one that has its bond's packets.
+func netdevsAt(links []netlink.Link, index int, has func(*netlink.BondSlave) bool) (list []netdev) {
+	own := linkAt(links, index)
+	if own == nil {
 		return nil
 	}
 	list = append(list, netdevOf(own, 0))
-	if s, ok := own.Attrs().Slave.(*netlink.BondSlave); ok && s.State == netlink.BondStateActive {
-		if m, ok := byIndex[own.Attrs().MasterIndex]; ok {
+	if s, ok := own.Attrs().Slave.(*netlink.BondSlave); ok && has(s) {
+		if m := linkAt(links, own.Attrs().MasterIndex); m != nil {
 			list = append(list, netdevOf(m, 0))
 		}
 	}
 	for _, l := range links {
-		v, ok := l.(*netlink.Vlan)
-		if ok && v.NetNsID < 0 && v.VlanProtocol == netlink.VLAN_PROTOCOL_8021Q && slices.ContainsFunc(list, isBelow(v)) {
+		if v := vlanOf(l); v != nil && slices.ContainsFunc(list, isBelow(v)) {
 			list = append(list, netdevOf(l, uint16(v.VlanId)&vlanMask))
 		}
 	}
 	return list
+}
+
+func isActive(s *netlink.BondSlave) bool { return s.State == netlink.BondStateActive }
+
+func linkAt(links []netlink.Link, index int) netlink.Link {
+	if i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == index }); i >= 0 {
+		return links[i]
+	}
+	return nil
+}
+
+// vlanOf returns a link as a VLAN of a netdev of this namespace, nil if it is none.
+func vlanOf(l netlink.Link) *netlink.Vlan {
+	if v, ok := l.(*netlink.Vlan); ok && v.NetNsID < 0 && v.VlanProtocol == netlink.VLAN_PROTOCOL_8021Q {
+		return v
+	}
+	return nil
+}
+
+// Sharers returns the names of the interfaces that the interface would take packets from,
+// or that would take its: the bond of a slave, whichever is the active one now, the slaves
+// of a bond, and VLANs above any of these.
+func (i *Interface) Sharers() ([]string, error) {
+	links, err := uninterrupted(i.listLinks)
+	if err != nil {
+		return nil, fmt.Errorf("list the links: %w", err)
+	}
+	return sharersOf(links, i.index), nil
+}
+
+func sharersOf(links []netlink.Link, index int) (names []string) {
+	always := func(*netlink.BondSlave) bool { return true }
+	for _, d := range netdevsAt(links, index, always) {
+		if d.index != index {
+			names = append(names, d.name)
+		}
+	}
+	masters := []int{index}
+	if v := vlanOf(linkAt(links, index)); v != nil {
+		masters = append(masters, v.ParentIndex)
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		_, slave := a.Slave.(*netlink.BondSlave)
+		if slices.Contains(masters[1:], a.Index) || slave && slices.Contains(masters, a.MasterIndex) {
+			names = append(names, a.Name)
+		}
+	}
+	return names
 }
 
 // isBelow returns whether a netdev is the untagged one that v is a VLAN of. A VLAN

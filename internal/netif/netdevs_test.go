@@ -67,6 +67,38 @@ func TestNetdevsOfAnInterface(t *testing.T) {
 	}
 }
 
+// Who shares packets with an interface is above it or below it, and not beside it.
+func TestSharersOfAnInterface(t *testing.T) {
+	slave := func(index int, name string, s netlink.BondSlaveState) *netlink.Device {
+		d := &netlink.Device{LinkAttrs: attrs(index, name, 0)}
+		d.MasterIndex, d.Slave = 9, &netlink.BondSlave{State: s}
+		return d
+	}
+	port := &netlink.Device{LinkAttrs: attrs(4, "eth2", 0)}
+	port.MasterIndex, port.Slave = 10, &netlink.VrfSlave{}
+	links := []netlink.Link{
+		slave(2, "eth0", netlink.BondStateActive), slave(3, "eth1", netlink.BondStateBackup), port, vlanLink(5, "eth1.5", 3, 5),
+		&netlink.Bond{LinkAttrs: attrs(9, "bond0", 0)}, vlanLink(11, "bond0.5", 9, 5), vlanLink(12, "bond0.6", 9, 6), vlanLink(13, "bond0.6.7", 12, 7),
+		&netlink.Device{LinkAttrs: attrs(10, "vrf0", 0)},
+	}
+	for index, want := range map[int][]string{
+		2:  {"bond0", "bond0.5", "bond0.6"},
+		3:  {"bond0", "eth1.5", "bond0.5", "bond0.6"},
+		4:  nil,
+		5:  {"eth1"},
+		9:  {"bond0.5", "bond0.6", "eth0", "eth1"},
+		10: nil,
+		11: {"eth0", "eth1", "bond0"},
+		12: {"bond0.6.7", "eth0", "eth1", "bond0"},
+		13: {"bond0.6"},
+		77: nil,
+	} {
+		if got := sharersOf(links, index); !slices.Equal(got, want) {
+			t.Errorf("of %d: %q, want %q", index, got, want)
+		}
+	}
+}
+
 // asVLAN lists the links, and has one of them be a VLAN above another one: this
 // machine may have no 8021q module. Everything but the kind of link is real.
 func asVLAN(name, parent string, id int, isThere *atomic.Bool) func(*netlink.Handle) ([]netlink.Link, error) {
