@@ -43,6 +43,7 @@ type Conn struct {
 	tid      uint64
 	msg      [mad.Size]byte // what is sent again
 	kept     *list.Element  // of m.kept, nil if it isn't there
+	open     *list.Element  // of m.halfOpen while the state is one of that
 	timer    clock.Timer[*Conn]
 	tries    int           // how often the message may be sent again
 	wait     time.Duration // between
@@ -54,6 +55,9 @@ func (c *Conn) ID() uint32 { return c.id }
 
 // State returns the state.
 func (c *Conn) State() State { return c.state }
+
+// Waits reports whether the peer waits for the consumer to accept or reject what it asks for.
+func (c *Conn) Waits() bool { return c.state.waiting() }
 
 // Active reports whether this side asked for the connection.
 func (c *Conn) Active() bool { return c.active }
@@ -116,12 +120,20 @@ func invalid(what inputKind, err error) error {
 // waiting reports whether the consumer has to decide.
 func (s State) waiting() bool { return s == ReqRcvd || s == MRAReqSent || s == SidrReqRcvd }
 
+// halfOpen reports whether the peer has to answer this side's REP.
+func (s State) halfOpen() bool { return s == RepSent || s == RepMRA }
+
 func (c *Conn) enter(next State, now clock.Time) {
 	if c.listener != nil && c.state.waiting() && !next.waiting() {
 		c.listener.waiting--
 	}
+	if c.state.halfOpen() && !next.halfOpen() {
+		c.m.halfOpen.Remove(c.open)
+	}
 	c.state = next
 	switch next {
+	case RepSent:
+		c.m.holdOpen(c, now)
 	case RepRcvd, Established:
 		c.setDeadline(clock.Never)
 	case TimeWait: // until no old packet of the QPs can be under way (IBA 12.9.8.4)

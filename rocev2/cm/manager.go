@@ -21,6 +21,7 @@ type Config struct {
 	Random   func() uint32     // of communication and transaction ids; nil: a random source
 	MaxConns int               // that there are at once, those that end included; 0: 65536
 	MaxKept  int               // besides, refusals and answers of SIDR that can be repeated; the oldest gives way to one more; 0: 4096
+	MaxOpen  int               // of those, accepted ones whose peers have said nothing since; the oldest gives way to one more; 0: 4096
 	MaxOut   int               // datagrams that wait to be sent; what comes on top is lost, as it may be on its way; 0: 4096
 }
 
@@ -43,6 +44,9 @@ func (c *Config) defaults() {
 	if c.MaxKept == 0 {
 		c.MaxKept = 4096
 	}
+	if c.MaxOpen == 0 {
+		c.MaxOpen = 4096
+	}
 	if c.MaxOut == 0 {
 		c.MaxOut = 4096
 	}
@@ -57,6 +61,7 @@ type Counters struct {
 	Refused    uint64 // requests refused without asking the consumer
 	Repeated   uint64 // messages sent again
 	Unsent     uint64 // messages lost as MaxOut of them waited
+	GivenUp    uint64 // accepted requests that gave way, as MaxOpen of them waited for their peers
 }
 
 // Manager is the communication manager of a port. It is not safe for use by several goroutines.
@@ -69,6 +74,7 @@ type Manager struct {
 	peers     map[peerID]*Conn // … and by the peer's
 	peerQPs   map[peerQP]*Conn // … and by the peer's QP: one of its QPs has one connection
 	kept      list.List        // of *Conn that have given their last answer, oldest first
+	halfOpen  list.List        // of *Conn that have been accepted and wait for their peers, oldest first
 	timers    clock.Timers[*Conn]
 	events    []Event
 	out       []Datagram
@@ -265,6 +271,18 @@ func (m *Manager) keep(c *Conn, now clock.Time) {
 	c.setDeadline(now.Add(4 * c.wait)) // for three repetitions
 	if m.kept.Len() > m.cfg.MaxKept {
 		m.kept.Front().Value.(*Conn).enter(Idle, now)
+	}
+}
+
+// holdOpen has c, which was accepted, wait for its peer, and gives up the oldest of too many such: requests that were forged
+// are never answered, and each has a QP of the consumer's.
+func (m *Manager) holdOpen(c *Conn, now clock.Time) {
+	c.open = m.halfOpen.PushBack(c)
+	if m.halfOpen.Len() > m.cfg.MaxOpen {
+		old := m.halfOpen.Front().Value.(*Conn)
+		m.Counters.GivenUp++
+		old.event(Event{Type: EventUnreachable, Reason: RejTimeout})
+		old.Abandon(now)
 	}
 }
 

@@ -312,6 +312,41 @@ func TestKeptTakeNoPlace(t *testing.T) {
 	}
 }
 
+// Requests are accepted whose peers are never heard of again, as forged ones are. They are given up, the oldest first, when
+// there are more than may be, and the peer is told. The others are connected.
+func TestHalfOpenGiveWay(t *testing.T) {
+	conform.Row(t, "5.10/rej-4")
+	p := newPairOf(t, Config{}, Config{MaxOpen: 3}, ListenOptions{})
+	var asked, accepted []*Conn
+	for i := range 5 {
+		r, answer := request(), reply()
+		r.QPN += ib.QPN(i)
+		answer.QPN += ib.QPN(i)
+		asked = append(asked, must(p.a.Connect(r, p.now)))
+		accepted = append(accepted, p.event(p.b, EventRequest).Conn)
+		p.ok(accepted[i].Accept(answer, p.now))
+		p.event(p.a, EventReply)
+		if i < 3 {
+			continue
+		}
+		if e := p.event(p.b, EventUnreachable); e.Conn != accepted[i-3] || e.Reason != RejTimeout {
+			t.Errorf("given up: %p for %v, want %p", e.Conn, e.Reason, accepted[i-3])
+		}
+		if e := p.event(p.a, EventRejected); e.Conn != asked[i-3] || e.Reason != RejTimeout {
+			t.Errorf("told: %p for %v, want %p", e.Conn, e.Reason, asked[i-3])
+		}
+	}
+	for _, a := range asked[2:] {
+		p.ok(a.Ready(nil, p.now))
+		p.event(p.a, EventEstablished)
+		p.event(p.b, EventEstablished)
+	}
+	if n := p.b.Counters.GivenUp; n != 2 || p.b.halfOpen.Len() != 0 {
+		t.Errorf("%d given up, %d half open", n, p.b.halfOpen.Len())
+	}
+	p.quiet()
+}
+
 // Every reason and state that is named has a name, and others say what they are.
 func TestNames(t *testing.T) {
 	for r := ReasonNone; r <= RejVendorOptionNotSupported; r++ {

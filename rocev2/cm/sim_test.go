@@ -199,8 +199,8 @@ func (w *lossy) check(seed uint64) {
 	}
 	w.agree(seed)
 	for _, e := range []*end{w.a, w.b} {
-		if n := [6]int{len(e.conns), len(e.peers), len(e.peerQPs), e.timers.Len(), e.waiting(), len(e.events)}; n != [6]int{} {
-			w.t.Fatalf("seed %d: left: connections, peers, their QPs, timers, waiting, events: %v", seed, n)
+		if n := [7]int{len(e.conns), len(e.peers), len(e.peerQPs), e.timers.Len(), e.waiting(), e.halfOpen.Len(), len(e.events)}; n != [7]int{} {
+			w.t.Fatalf("seed %d: left: connections, peers, their QPs, timers, waiting, half open, events: %v", seed, n)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func FuzzReceive(f *testing.F) {
 		f.Add(append([]byte{0x60}, m...))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		p := newPairOf(t, Config{}, Config{MaxConns: 8, MaxKept: 3}, ListenOptions{})
+		p := newPairOf(t, Config{}, Config{MaxConns: 8, MaxKept: 3, MaxOpen: 2}, ListenOptions{})
 		p.a.cfg.Random, p.b.cfg.Random = count(1), count(1)
 		hostile(p, in)
 		if n := p.b.Conns(); n > 8+3 {
@@ -343,5 +343,8 @@ func drain(p *pair) {
 	}
 	if p.b.listen.waiting != 0 {
 		p.t.Fatalf("%d wait", p.b.listen.waiting)
+	}
+	if p.b.halfOpen.Len() != 0 {
+		p.t.Fatalf("%d half open", p.b.halfOpen.Len())
 	}
 }

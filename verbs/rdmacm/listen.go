@@ -111,17 +111,22 @@ func (l *Listener) Close() error {
 	}
 }
 
-// Accept returns the next request. Errors are verbs.ErrClosed, or the context's.
+// Accept returns the next request whose peer hasn't given up. Errors are verbs.ErrClosed, or the context's.
 func (l *Listener) Accept(ctx context.Context) (*Request, error) {
-	select {
-	case <-l.closed:
-	case <-l.a.stopped:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case r := <-l.requests:
-		return r, nil
+	for {
+		select {
+		case <-l.closed:
+		case <-l.a.stopped:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case r := <-l.requests:
+			if !r.waits() {
+				continue
+			}
+			return r, nil
+		}
+		return nil, fmt.Errorf("rdmacm: %s: accept: %w", l.a.dev.Name(), verbs.ErrClosed)
 	}
-	return nil, fmt.Errorf("rdmacm: %s: accept: %w", l.a.dev.Name(), verbs.ErrClosed)
 }
 
 // take takes a request, on the agent's goroutine.
@@ -161,6 +166,13 @@ type Request struct {
 	req  *cm.Request
 }
 
+// waits reports whether the peer waits for an answer still.
+func (r *Request) waits() bool {
+	r.conn.a.mu.Lock()
+	defer r.conn.a.mu.Unlock()
+	return r.conn.id.Waits()
+}
+
 // Private returns what the peer's program says: 56 bytes, or 180 for a datagram QP, 0 where it said nothing.
 func (r *Request) Private() []byte { return r.conn.private }
 
@@ -190,7 +202,9 @@ func (r *Request) PKeyIndex() uint16 { return r.conn.id.Path().PKeyIndex }
 
 // Accept connects a QP with the peer, and returns when the connection is there. A QP that can't be connected is an error,
 // and the request is rejected. Until then the QP's own events (QP.Events) are read here. The peer waits for a minute or more;
-// who needs longer calls Extend. Errors are those of Dial, and of QP.Modify; or wrap verbs.ErrState when the peer gave up.
+// who needs longer calls Extend. Errors are those of Dial, and of QP.Modify; or wrap verbs.ErrState when the peer gave up. Of
+// requests that were accepted, and whose peers then say nothing, as with forged ones, a device has 4096 at most: the oldest of
+// more ends with ErrUnreachable.
 func (r *Request) Accept(ctx context.Context, o Options) (*Conn, error) {
 	c := r.conn
 	d := c.a.dev

@@ -248,6 +248,34 @@ func TestListenOptionsThatCannotBe(t *testing.T) {
 	}
 }
 
+// Who gave up while the service was busy takes no QP of it, nor a place from who comes later.
+func TestGivenUpBeforeAccept(t *testing.T) {
+	a, b := newPair(t, verbs.PairOptions{})
+	l := must(Listen(b.dev, b.addr(true, 7777), ListenOptions{Backlog: 3}))
+	defer l.Close()
+	for range 3 {
+		soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := Dial(soon, a.dev, l.Addr(), DialOptions{Options: Options{QP: a.qp(verbs.RC)}}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	waitFor(t, "the end of those requests", func() bool {
+		l.a.mu.Lock()
+		defer l.a.mu.Unlock()
+		return l.a.m.Conns() == 0
+	})
+	qa := a.qp(verbs.RC)
+	accepted := serve(t, l, Options{QP: b.qp(verbs.RC)})
+	waitFor(t, "a place", func() bool { return len(l.requests) == 0 })
+	c, err := Dial(ctx(t), a.dev, l.Addr(), DialOptions{Options: Options{QP: qa}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	(<-accepted).Close()
+}
+
 // A listener at one address hears no requests for another.
 func TestListenAtOneAddress(t *testing.T) {
 	a, b := newPair(t, verbs.PairOptions{})
