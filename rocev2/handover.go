@@ -118,6 +118,7 @@ func (w *Worker) takeLoans(now clock.Time) (worked bool) {
 		if h == nil {
 			continue
 		}
+		w.awaited = w.awaited || h.from.late.Load() // first: if it isn't, what it had to lend is there
 		n := 0
 		for l := h.there.Front(); l != nil && n < burst; l = h.there.Front() {
 			w.takeLoan(l, now)

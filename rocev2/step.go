@@ -27,7 +27,7 @@ type reserved struct {
 // step is one round. The caller holds the token. Its work is bounded, whatever
 // peers and posters do: a burst each way and side, and as many timers.
 func (w *Worker) step(now clock.Time) (worked bool) {
-	w.now, w.moved, w.crossed = now, 0, false
+	w.now, w.moved, w.crossed, w.awaited = now, 0, false, false
 	if w.overrun.Load() && w.overrun.CompareAndSwap(true, false) {
 		w.meetOverrun()
 		worked = true
@@ -156,12 +156,19 @@ func (w *Worker) noteBehind() {
 		w.behind = 0
 	}
 	w.full = false
+	if late := w.isLate(); late != w.late.Load() {
+		w.late.Store(late)
+	}
 }
 
-// isBehind reports whether frames may wait to be received, as when the worker had
+// isLate reports whether frames may wait to be received, as when the worker had
 // no processor for some time. It doesn't say so for more of them than a queue
 // has: for a flood no timer waits for ever.
-func (w *Worker) isBehind() bool { return w.behind > 0 && w.behind <= mostBehind }
+func (w *Worker) isLate() bool { return w.behind > 0 && w.behind <= mostBehind }
+
+// isBehind reports whether answers may wait to be received, here or by a worker that
+// will lend them.
+func (w *Worker) isBehind() bool { return w.isLate() || w.awaited }
 
 // expire lets timers run out, at most a burst of them. Those that wait for an answer
 // do so in the first Step after which none may be there unseen.

@@ -88,19 +88,24 @@ func TestTimeoutsWaitForWhatCame(t *testing.T) {
 	}
 }
 
+// postAt posts a message to each QP of a worker, and returns how many.
+func (c *manyQPs) postAt(w *Worker) (n int) {
+	for i, q := range c.qps {
+		if q.worker == w {
+			c.rings[i].posted++
+			q.Doorbell()
+			n++
+		}
+	}
+	return n
+}
+
 // So do the answers that another worker has received and lent.
 func TestTimeoutsWaitForLoans(t *testing.T) {
 	x, y := newCrossed(t, true, PairOptions{})
 	c := newManyOf(t, 6*burst, x, y)
 	home, lender := x.Workers()[0], x.Workers()[1]
-	posted := 0
-	for i, q := range c.qps {
-		if q.worker == home {
-			c.rings[i].posted++
-			q.Doorbell()
-			posted++
-		}
-	}
+	posted := c.postAt(home)
 	for _, w := range []*Worker{home, y.Workers()[1], y.Workers()[0], lender} {
 		for w.Step(c.now) {
 		}
@@ -110,6 +115,31 @@ func TestTimeoutsWaitForLoans(t *testing.T) {
 	}
 	c.now += clock.Time(time.Second)
 	for home.Step(c.now) {
+	}
+	if n := home.counters.Timeouts; n != 0 || c.cq.ok != posted {
+		t.Errorf("%d timeouts, and %d of %d messages are done", n, c.cq.ok, posted)
+	}
+}
+
+// And those that another worker has yet to receive, as it is behind.
+func TestTimeoutsWaitForLenders(t *testing.T) {
+	x, y := newCrossed(t, true, PairOptions{})
+	c := newManyOf(t, 6*burst, x, y)
+	home, lender := x.Workers()[0], x.Workers()[1]
+	posted := c.postAt(home)
+	for _, w := range []*Worker{home, y.Workers()[1], y.Workers()[0]} {
+		for w.Step(c.now) {
+		}
+	}
+	if posted <= 2*burst {
+		t.Fatalf("%d messages", posted)
+	}
+	c.now += clock.Time(time.Second)
+	for lender.Step(c.now) {
+		for range 3 {
+			home.Step(c.now)
+			c.now++
+		}
 	}
 	if n := home.counters.Timeouts; n != 0 || c.cq.ok != posted {
 		t.Errorf("%d timeouts, and %d of %d messages are done", n, c.cq.ok, posted)

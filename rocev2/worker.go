@@ -58,6 +58,7 @@ type Worker struct {
 	moved   int  // packets received and sent in this Step
 	full    bool // a burst of what came in this Step was
 	behind  int  // Steps on end in which one was
+	awaited bool // a worker was late that may have something to lend
 	crossed bool // a QP changed sides in this Step
 	spare   reserved
 	copy    struct { // what is reserved of the loop for a copy of the next packet
@@ -93,6 +94,7 @@ type Worker struct {
 	polled    atomic.Int64  // clock.Time of the first Poll since the goroutine ran a Step; 0: none
 	rest      atomic.Uint32 // awake, asleep or standby
 	closed    atomic.Bool
+	late      atomic.Bool           // see isLate
 	overrun   atomic.Bool           // another worker met a CQ that is overrun
 	fruitless atomic.Uint32         // Polls since the last that did something
 	kicked    atomic.Bool           // a post ran a Step since the last Poll
