@@ -16,6 +16,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"time"
 
 	"github.com/urxe/urxe/verbs"
 )
@@ -34,6 +35,19 @@ type hello struct {
 	RKey     uint32
 }
 
+// host is a device with what all sessions share.
+type host struct {
+	pd *verbs.PD
+	cq *verbs.CQ
+}
+
+func newHost(dev *verbs.Device) (h host, err error) {
+	if h.pd, err = dev.AllocPD(); err == nil {
+		h.cq, err = dev.CreateCQ(16, nil)
+	}
+	return h, err
+}
+
 // session is a connection to a peer, and memory that either may use.
 type session struct {
 	cq   *verbs.CQ
@@ -42,35 +56,43 @@ type session struct {
 	peer hello
 }
 
-// open makes a session with the peer at the other end of conn. A GID at index 1
-// is the first IP address of an interface.
-func open(dev *verbs.Device, conn net.Conn, mem []byte) (*session, error) {
-	const all = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead | verbs.RemoteAtomic
-	s := &session{}
-	pd, err := dev.AllocPD()
+const all = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead | verbs.RemoteAtomic
+
+// open makes a session with the peer at the other end of conn.
+func (h host) open(conn net.Conn, mem []byte) (*session, error) {
+	mr, err := h.pd.RegMR(mem, all)
 	if err != nil {
 		return nil, err
 	}
-	if s.cq, err = dev.CreateCQ(16, nil); err != nil {
-		return nil, err
+	qp, err := h.pd.CreateQP(verbs.QPInitAttr{SendCQ: h.cq, RecvCQ: h.cq})
+	if err != nil {
+		return nil, errors.Join(err, mr.Dereg())
 	}
-	if s.mr, err = pd.RegMR(mem, all); err != nil {
-		return nil, err
+	s := &session{cq: h.cq, qp: qp, mr: mr}
+	if err := s.meet(conn); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
-	if s.qp, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: s.cq, RecvCQ: s.cq}); err != nil {
-		return nil, err
-	}
+	return s, nil
+}
+
+func (s *session) close() error { return errors.Join(s.qp.Destroy(), s.mr.Dereg()) }
+
+// meet connects the QP with that of the peer, who has some seconds to tell of it. A
+// GID at index 1 is the first IP address of an interface.
+func (s *session) meet(conn net.Conn) error {
 	o := verbs.ConnectOptions{GIDIndex: 1, Access: all &^ verbs.LocalWrite}
 	me, err := s.qp.Endpoint(o.GIDIndex)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	defer conn.SetDeadline(time.Time{})
 	out := binary.Write(conn, binary.BigEndian, hello{me, s.mr.IOVA(), s.mr.RKey()})
 	in := binary.Read(conn, binary.BigEndian, &s.peer)
 	if err := errors.Join(out, in); err != nil {
-		return nil, err
+		return err
 	}
-	return s, s.qp.Connect(s.peer.Endpoint, o)
+	return s.qp.Connect(s.peer.Endpoint, o)
 }
 
 // do runs one work request to its end.
@@ -87,15 +109,15 @@ func (s *session) do(w verbs.SendWR) error {
 }
 
 // serve offers mem to one client, until that hangs up.
-func serve(dev *verbs.Device, conn net.Conn, mem []byte, out io.Writer) error {
-	s, err := open(dev, conn, mem)
+func (h host) serve(conn net.Conn, mem []byte, out io.Writer) error {
+	s, err := h.open(conn, mem)
 	if err != nil {
 		return err
 	}
 	conn.Write([]byte{0})     // ready
 	io.Copy(io.Discard, conn) // until the client hangs up
 	fmt.Fprintf(out, "%d texts, the last one from %v: %s\n", s.mr.Load64(counterAt), s.peer.Endpoint.GID, s.text())
-	return errors.Join(s.qp.Destroy(), s.mr.Dereg())
+	return s.close()
 }
 
 // text returns the text in the memory: a byte with its length, then its bytes.
@@ -109,11 +131,12 @@ func (s *session) text() []byte {
 }
 
 // put writes a text into the server's memory, reads it back and counts it.
-func put(dev *verbs.Device, conn net.Conn, text string, out io.Writer) error {
-	s, err := open(dev, conn, make([]byte, size))
+func (h host) put(conn net.Conn, text string, out io.Writer) error {
+	s, err := h.open(conn, make([]byte, size))
 	if err != nil {
 		return err
 	}
+	defer s.close()
 	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
 		return err
 	}
@@ -143,29 +166,32 @@ func main() {
 		log.Fatal(err)
 	}
 	defer dev.Close()
-	if len(os.Args) == 4 {
-		err = client(dev, os.Args[2], os.Args[3])
-	} else {
-		err = server(dev)
+	h, err := newHost(dev)
+	switch {
+	case err != nil:
+	case len(os.Args) == 4:
+		err = h.client(os.Args[2], os.Args[3])
+	default:
+		err = h.server()
 	}
 	if err != nil {
 		log.Fatal(errors.Join(err, dev.Close()))
 	}
 }
 
-func client(dev *verbs.Device, host, text string) error {
+func (h host) client(server, text string) error {
 	if len(text) > 255 {
 		return errors.New("a text has at most 255 bytes")
 	}
-	conn, err := net.Dial("tcp", host+tcpPort)
+	conn, err := net.Dial("tcp", server+tcpPort)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	return put(dev, conn, text, os.Stdout)
+	return h.put(conn, text, os.Stdout)
 }
 
-func server(dev *verbs.Device) error {
+func (h host) server() error {
 	l, err := net.Listen("tcp", tcpPort)
 	if err != nil {
 		return err
@@ -176,7 +202,7 @@ func server(dev *verbs.Device) error {
 		if err != nil {
 			return err
 		}
-		if err := serve(dev, conn, mem, os.Stdout); err != nil {
+		if err := h.serve(conn, mem, os.Stdout); err != nil {
 			log.Print(err)
 		}
 		conn.Close()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -50,6 +51,19 @@ func check(t *testing.T, server, client end, clientIP string) {
 	}
 	defer l.Close()
 	mem := make([]byte, size)
+	h, err := newHost(server.dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hc, err := newHost(client.dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, other := net.Pipe() // a client that ends at once
+	other.Close()
+	if err := h.serve(gone, mem, io.Discard); err == nil || server.dev.Stats().QPs != 0 {
+		t.Errorf("a client that ends at once: %v, %d QPs are left", err, server.dev.Stats().QPs)
+	}
 	for _, c := range []struct{ text, says, serverSays string }{
 		{"first", "text 1 is there: first\n", "1 texts, the last one from ::ffff:" + clientIP + ": first\n"},
 		{"second text", "text 2 is there: second text\n", "2 texts, the last one from ::ffff:" + clientIP + ": second text\n"},
@@ -59,7 +73,7 @@ func check(t *testing.T, server, client end, clientIP string) {
 		go func() {
 			conn, err := l.Accept()
 			if err == nil {
-				err = serve(server.dev, conn, mem, &serverSays)
+				err = h.serve(conn, mem, &serverSays)
 			}
 			served <- err
 		}()
@@ -69,7 +83,7 @@ func check(t *testing.T, server, client end, clientIP string) {
 				return err
 			}
 			defer conn.Close()
-			return put(client.dev, conn, c.text, &says)
+			return hc.put(conn, c.text, &says)
 		})
 		if err != nil {
 			t.Fatal(err)
