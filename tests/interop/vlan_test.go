@@ -14,15 +14,15 @@ import (
 // gidVLAN is the index of the GID of a VLAN that has one address and came last.
 const gidVLAN = 3
 
-// addVLAN gives a guest VLAN 5 above its interface, with an IPv4 address.
-func addVLAN(t *testing.T, g *guest.Guest, addr string) {
+// addVLAN gives a guest VLAN 5 above an interface, with an IPv4 address.
+func addVLAN(t *testing.T, g *guest.Guest, iface, addr string) {
 	t.Helper()
-	g.Run(t, "sh", "-ec", `modprobe 8021q
-		ip link add link eth0 name eth0.5 type vlan id 5
-		echo 1 >/proc/sys/net/ipv6/conf/eth0.5/disable_ipv6
-		ip addr add `+addr+`/24 dev eth0.5
-		ip link set eth0.5 up`)
-	t.Cleanup(func() { g.Run(t, "ip", "link", "del", "eth0.5") })
+	g.Run(t, "sh", "-ec", strings.ReplaceAll(`modprobe 8021q
+		ip link add link IFACE name IFACE.5 type vlan id 5
+		echo 1 >/proc/sys/net/ipv6/conf/IFACE.5/disable_ipv6
+		ip addr add `+addr+`/24 dev IFACE.5
+		ip link set IFACE.5 up`, "IFACE", iface))
+	t.Cleanup(func() { g.Run(t, "ip", "link", "del", iface+".5") })
 }
 
 // urxeInGuest runs ct.Main on an interface of a guest, whose kernel has VLANs and
@@ -49,8 +49,8 @@ func urxeInGuest(t *testing.T, g *guest.Guest, iface string) side {
 func TestVLAN(t *testing.T) {
 	conform.Row(t, "bug/45", "bug/57")
 	x, y := guest.Start(t, guest.Kernel612, guest.Options{}), guest.Start(t, guest.Kernel61, guest.Options{})
-	addVLAN(t, x, "10.5.0.2")
-	addVLAN(t, y, "10.5.0.3")
+	addVLAN(t, x, "eth0", "10.5.0.2")
+	addVLAN(t, y, "eth0", "10.5.0.3")
 	b := batch{[]string{"send_imm", "sizes", "reads", "atomics", "ud", "mcast"}, gidVLAN, 1024, 1500}
 	rxe, urxe := guestSide(t, x), urxeInGuest(t, y, "eth0")
 	runBatch(t, b, rxe, urxe)
