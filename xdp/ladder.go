@@ -47,7 +47,7 @@ func ladder(o Options, dev *device) (rungs []rung, missing error) {
 		if o.Mode != ModeAuto && o.Mode != r.mode || o.Copy == CopyOnly && r.zerocopy || o.Copy == ZeroCopy && !r.zerocopy {
 			continue
 		}
-		if err := dev.reaches(r.mode); err != nil {
+		if err := dev.reaches(r.mode, o); err != nil {
 			missing = fmt.Errorf("%v mode: %w", r.mode, err)
 			continue
 		}

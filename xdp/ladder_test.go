@@ -11,6 +11,7 @@ import (
 
 func TestLadder(t *testing.T) {
 	small, large, bond := &device{mtu: 1500}, &device{mtu: 4200}, &device{mtu: 1500, bond: true}
+	vlans := &device{mtu: 1500, bond: true, vlans: true}
 	for _, c := range []struct {
 		o    Options
 		dev  *device
@@ -30,6 +31,10 @@ func TestLadder(t *testing.T) {
 		{Options{Mode: ModeDriver}, bond, ""},
 		{Options{Copy: ZeroCopy}, bond, ""},
 		{Options{XSKMap: "/owner/has/driver/mode"}, bond, ""},
+		// In generic mode what comes in VLANs would have no tags.
+		{Options{}, vlans, ""},
+		{Options{Copy: CopyOnly}, vlans, ""},
+		{Options{Mode: ModeGeneric}, vlans, "generic copy sg, generic copy"},
 		{Options{XSKMap: "/owner/has/generic/mode"}, &device{mtu: 1500, bond: true, generic: true}, "generic copy sg, generic copy"},
 	} {
 		var got []string

@@ -22,6 +22,7 @@ type device struct {
 	attached bool // an XDP program is
 	generic  bool // in generic mode
 	bond     bool
+	vlans    bool   // a bond has VLANs above it
 	master   string // that it is a slave of; "": of none
 }
 
@@ -42,7 +43,8 @@ func findDevice(ifname string) (*device, error) {
 	d.slots = max(a.NumRxQueues, a.NumTxQueues, 1)
 	d.rx, d.tx = queuesOf(a)
 	if d.bond {
-		d.rx = min(d.rx, slaveQueues(a.Index))
+		slaves, vlans := aroundBond(a.Index)
+		d.rx, d.vlans = min(d.rx, slaves), vlans
 	}
 	return d, nil
 }
@@ -56,31 +58,38 @@ func queuesOf(a *netlink.LinkAttrs) (rx, tx int) {
 	return max(rx, 1), tx
 }
 
-// slaveQueues returns how many of a bond's receive queues can have packets: they come
-// to the one of the slave's queue. Without slaves these are all.
-func slaveQueues(bond int) (n int) {
+// aroundBond returns how many of a bond's receive queues can have packets: they come
+// to the one of the slave's queue. Without slaves these are all. It also says whether
+// there are VLANs above the bond.
+func aroundBond(bond int) (queues int, vlans bool) {
 	links, _ := netlink.LinkList() // what an interrupted dump lacks is no worse than what changes later
 	for _, l := range links {
-		if l.Attrs().MasterIndex == bond {
-			rx, _ := queuesOf(l.Attrs())
-			n = max(n, rx)
+		a := l.Attrs()
+		if a.MasterIndex == bond {
+			rx, _ := queuesOf(a)
+			queues = max(queues, rx)
 		}
+		_, vlan := l.(*netlink.Vlan)
+		vlans = vlans || vlan && a.ParentIndex == bond && a.NetNsID < 0
 	}
-	if n == 0 {
-		return math.MaxInt
+	if queues == 0 {
+		queues = math.MaxInt
 	}
-	return n
+	return queues, vlans
 }
 
 // singleBuffer reports whether no packet that fits the MTU is longer than a
 // frame's room: Ethernet header, one VLAN tag.
 func (d *device) singleBuffer() bool { return d.mtu+14+4 <= rxFrameRoom }
 
-// reaches says why no packets come to the device's sockets from a program in a mode,
-// though it could be attached.
-func (d *device) reaches(m Mode) error {
-	if d.bond && m == ModeDriver {
+// reaches says why no packets, or not all, come to the device's sockets from a program
+// in a mode, though it could be attached. Who asks for generic mode gets what there is.
+func (d *device) reaches(m Mode, o Options) error {
+	switch {
+	case d.bond && m == ModeDriver:
 		return fmt.Errorf("a bond's program runs at its slaves, and the packets are of their queues, not of the bond's sockets: %w", unix.EOPNOTSUPP)
+	case d.bond && d.vlans && o.Mode == ModeAuto && o.XSKMap == "":
+		return fmt.Errorf("there are VLANs above the bond, and the kernel takes their tags off before its program runs: who doesn't need them can ask for generic mode: %w", unix.EOPNOTSUPP)
 	}
 	return nil
 }
