@@ -65,10 +65,18 @@ func (p *Port) Stats() Stats {
 		s.Link, s.Reasons = d.carrier.kind().String(), d.reasons
 		d.carrier.describe(&s)
 		if err := d.unsynced.Load(); err != nil {
-			s.Trouble = strings.TrimPrefix(s.Trouble+"; packets to some GIDs don't come: "+(*err).Error(), "; ")
+			s.addTrouble("packets to some GIDs don't come: " + (*err).Error())
+		}
+		if list := d.Rivals(); len(list) > 0 {
+			s.addTrouble("packets to it may go to another interface, and be lost: when it was opened, these answered ARP: " +
+				strings.Join(list, ", ") + " (set net.ipv4.conf.all.arp_ignore to 1)")
 		}
 	}
 	return s
+}
+
+func (s *Stats) addTrouble(what string) {
+	s.Trouble = strings.TrimPrefix(s.Trouble+"; "+what, "; ")
 }
 
 func (p *Port) namedCounters() map[string]uint64 {

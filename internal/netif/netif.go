@@ -48,6 +48,7 @@ type Interface struct {
 
 	joined memberships
 	seen   observed // only for the goroutine that watches
+	rivals []string // as they were when it was opened
 
 	mu          sync.Mutex // guards what follows
 	netdevs     []netdev
@@ -137,7 +138,10 @@ func (i *Interface) open() (err error) {
 	}
 	// Best effort: a burst of events that overruns the buffer costs a new look at everything.
 	_ = i.events.SetReceiveBufferSize(1<<20, true)
-	return i.resync()
+	if err := i.resync(); err != nil {
+		return err
+	}
+	return i.findRivals()
 }
 
 // Name returns the interface's name when it was opened.

@@ -1,0 +1,54 @@
+package netif
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Rivals tells which other interfaces of the host answered ARP for addresses of this one
+// when it was opened, as "eth1 for 10.0.0.1". Linux takes an address for the host's, not
+// for an interface's: of two in one network both answer for both, and peers send to the
+// one that they heard. (IPv6 has each answer for its own.)
+func (i *Interface) Rivals() []string { return i.rivals }
+
+// findRivals finds them, in the calling thread's network namespace.
+func (i *Interface) findRivals() error {
+	addrs, err := uninterrupted(func() ([]netlink.Addr, error) { return i.requests.AddrList(nil, unix.AF_INET) })
+	if err != nil {
+		return fmt.Errorf("list the host's addresses: %w", err)
+	}
+	for _, own := range addrs {
+		for _, other := range addrs {
+			_, ours := i.netdev(other.LinkIndex)
+			if own.LinkIndex != i.index || ours || !own.Contains(other.IP) {
+				continue
+			}
+			if l, err := i.requests.LinkByIndex(other.LinkIndex); err == nil && i.isRival(l) {
+				i.rivals = append(i.rivals, fmt.Sprintf("%s for %v", l.Attrs().Name, own.IP))
+			}
+		}
+	}
+	return nil
+}
+
+// isRival reports whether a link that has an address in a network of the interface
+// answers for the interface's: not the other end of it, which isn't beside it.
+func (i *Interface) isRival(l netlink.Link) bool {
+	a := l.Attrs()
+	return isUp(a.RawFlags) && !(l.Type() == "veth" && a.ParentIndex == i.index) && !ignoresARP(a.Name)
+}
+
+// ignoresARP reports whether an interface answers ARP for no addresses but its own.
+func ignoresARP(ifname string) bool {
+	for _, name := range []string{"all", ifname} { // the greater counts
+		b, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/arp_ignore")
+		if err != nil || strings.TrimSpace(string(b)) != "0" {
+			return true
+		}
+	}
+	return false
+}
