@@ -108,6 +108,9 @@ func TestGIDKinds(t *testing.T) {
 			t.Errorf("%s: IPv4 %v, zero %v, multicast %v, link-local %v", c.gid, g.Is4(), g.IsZero(), g.IsMulticast(), g.IsLinkLocal())
 		}
 	}
+	if got, want := GIDFromAddr(netip.MustParseAddr("10.1.2.3")), (GID{10: 0xff, 11: 0xff, 12: 10, 13: 1, 14: 2, 15: 3}); got != want {
+		t.Errorf("10.1.2.3 is %x, want %x", got, want)
+	}
 	for _, s := range []string{"10.1.2.3", "fd77::1"} {
 		a := netip.MustParseAddr(s)
 		if got := GIDFromAddr(a).Addr(); got != a {

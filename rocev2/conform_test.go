@@ -11,7 +11,8 @@ import (
 	"github.com/urxe/urxe/tests/conform"
 )
 
-// However many packets wait, one Step takes a burst of them.
+// However many packets wait, one Step takes a burst of them; and however many are to be
+// sent again, it sends a burst.
 func TestStepIsBounded(t *testing.T) {
 	conform.Row(t, "bug/19")
 	p := newPeer(t)
@@ -29,6 +30,30 @@ func TestStepIsBounded(t *testing.T) {
 		if got := p.port.Counters().RcvdPkts; got > uint64(step*burst) || got == 0 {
 			t.Fatalf("%d packets taken in %d Steps, want at most %d each", got, step, burst)
 		}
+	}
+
+	x, y := newPorts(t, true, 1, PairOptions{})
+	from, to := newEndpoint(t, x, 1<<20, 4), newEndpoint(t, y, 1<<20, 4)
+	join(t, from, to, ib.MTU256)
+	now := settle(t, 1, nil, x, y)
+	from.write(1, to, 0, 1<<20)
+	w := x.Workers()[0]
+	drained := func() uint64 {
+		for before := x.Counters().SentPkts; ; {
+			more := w.Step(now)
+			after := x.Counters().SentPkts
+			if after-before > burst {
+				t.Fatalf("%d packets sent in a Step, want at most %d", after-before, burst)
+			}
+			if before = after; !more {
+				return before
+			}
+		}
+	}
+	first := drained() // what the window allows: the peer doesn't get its turn
+	now += 1 << 40     // and a timeout has all of it sent again
+	if again := drained() - first; first < 2*burst || again != first {
+		t.Errorf("%d packets sent, and %d of them again; want all of more than two bursts", first, again)
 	}
 }
 

@@ -1,6 +1,7 @@
 package rocev2
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -64,9 +65,15 @@ func (r *crowd) step() {
 // write sends a WRITE of no bytes with those ECN bits.
 func (r *crowd) write(ecn uint8) {
 	r.t.Helper()
-	r.flow.TClass = ecn
-	r.send(wire.Header{Opcode: wire.RCWriteOnly, PKey: ib.PKeyDefault, DestQP: r.e.Number(), PSN: ib.PSN(100).Add(r.psn)}, 0, nil)
+	r.writeTo(r.e, r.psn, ecn)
 	r.psn++
+}
+
+// writeTo is write to another QP, of which it is the packet n.
+func (r *crowd) writeTo(e *endpoint, n int, ecn uint8) {
+	r.t.Helper()
+	r.flow.TClass = ecn
+	r.send(wire.Header{Opcode: wire.RCWriteOnly, PKey: ib.PKeyDefault, DestQP: e.Number(), PSN: ib.PSN(100).Add(n)}, 0, nil)
 	r.step()
 }
 
@@ -111,6 +118,28 @@ func TestMarksMakeCNPs(t *testing.T) {
 	c := r.port.Counters()
 	if c.MarkedPkts != 100 || c.CNPSent != 10 || r.port.Drops()[wire.Accepted] != 103 {
 		t.Errorf("%d marks, %d CNPs, drops %v", c.MarkedPkts, c.CNPSent, r.port.Drops())
+	}
+}
+
+// Each QP has its own 50 µs: that one has just sent a CNP holds back no other's.
+func TestCNPsOfEachQP(t *testing.T) {
+	conform.Row(t, "5.9/cnp-rate")
+	r := newCrowd(t, Config{})
+	other := newEndpoint(t, r.port, 1<<10, 4)
+	if err := other.connect(10, gid("10.0.0.1"), ib.MTU1024); err != nil {
+		t.Fatal(err)
+	}
+	r.step()
+	for i := range 2 {
+		r.write(3)
+		r.writeTo(other, i, 3)
+	}
+	var to []ib.QPN
+	for _, p := range r.take() {
+		to = append(to, p.DestQP)
+	}
+	if !slices.Equal(to, []ib.QPN{9, 10}) {
+		t.Errorf("CNPs to %v, want one to each of 9 and 10", to)
 	}
 }
 
@@ -162,7 +191,7 @@ func TestCNPsSlowDown(t *testing.T) {
 // Whom a CNP is for: a live connection takes it from its peer; for a datagram QP,
 // for none, and from anyone else it is dropped.
 func TestCNPsForWhom(t *testing.T) {
-	conform.Row(t, "5.11/28")
+	conform.Row(t, "5.11/28", "5.1/op-81")
 	r := newCrowd(t, Config{})
 	ud := newTyped(t, r.port, qp.UD)
 	for _, c := range []struct {

@@ -156,6 +156,10 @@ func TestDestroyWithLoans(t *testing.T) {
 	if d := b.Drops(); d[wire.DropNoQP] == 0 {
 		t.Errorf("drops %v, want some for want of the QP", d)
 	}
+	settle(t, now, nil, a, b) // until the peer gives up
+	if n := framesOut(a) + framesOut(b); n != 0 {
+		t.Errorf("%d frames did not come back", n)
+	}
 }
 
 func TestLoansDoNotAllocate(t *testing.T) {

@@ -212,6 +212,7 @@ func TestWindowsOfADestroyedQP(t *testing.T) {
 }
 
 func TestPostLocalRefuses(t *testing.T) {
+	conform.Row(t, "5.8/mw-type1", "5.8/mw-bind")
 	a, b := newPair(t, 4096, Caps{}, ConnectOptions{})
 	two, mr := a.window(t, MWType2, 100)
 	one, foreign := must(a.pd.AllocMW(MWType1)), must(b.pd.AllocMW(MWType2))

@@ -66,6 +66,28 @@ func TestErrors(t *testing.T) {
 			wr: func(a, _ *side) SendWR { return SendWR{Opcode: OpSend, SGEs: []SGE{a.mr.SGE(0, 8)}} }},
 		{name: "SGE beyond its MR", opts: quick, status: LocProtErr, event: noEvent,
 			wr: func(a, _ *side) SendWR { return SendWR{Opcode: OpSend, SGEs: []SGE{a.mr.SGE(len(a.buf)-7, 8)}} }},
+		{name: "SGE of a region that is gone", opts: quick, status: LocProtErr, event: noEvent,
+			wr: func(a, _ *side) SendWR {
+				m := must(a.pd.RegMR(make([]byte, 8), LocalWrite))
+				mustDo(t, m.Dereg)
+				return SendWR{Opcode: OpSend, SGEs: []SGE{m.SGE(0, 8)}}
+			}},
+		{name: "SGE of another PD", opts: quick, status: LocProtErr, event: noEvent,
+			wr: func(a, _ *side) SendWR {
+				m := must(must(a.dev.AllocPD()).RegMR(make([]byte, 8), LocalWrite))
+				return SendWR{Opcode: OpSend, SGEs: []SGE{m.SGE(0, 8)}}
+			}},
+		{name: "READ into a region without the right", opts: quick, status: LocProtErr, event: noEvent,
+			wr: func(a, b *side) SendWR {
+				wr := write(a, b, 0, b.mr.RKey())
+				wr.Opcode, wr.SGEs = OpRead, []SGE{must(a.pd.RegMR(make([]byte, 8), RemoteRead)).SGE(0, 8)}
+				return wr
+			}},
+		{name: "peer in ERR", opts: gone, status: RetryExcErr, event: noEvent,
+			wr: func(a, b *side) SendWR {
+				mustDo(t, func() error { return b.qp.Modify(QPAttr{State: StateErr}, AttrState) })
+				return write(a, b, 0, b.mr.RKey())
+			}},
 		{name: "peer is gone", opts: gone, status: RetryExcErr, event: noEvent,
 			wr: func(a, b *side) SendWR {
 				b.qp.Destroy()

@@ -377,7 +377,6 @@ func message(id uint64) []byte {
 // QPs of four workers share an SRQ and a CQ that three goroutines poll, while both are resized and the limit is armed
 // again and again: each message comes once, in a receive of its own.
 func TestOneSRQAndOneCQForAll(t *testing.T) {
-	conform.Row(t, "bug/59")
 	da, db := newQueues(t, 4)
 	pd := must(db.AllocPD())
 	c := &crowd{t: t, buf: make([]byte, crowdDepth*crowdSlot)}

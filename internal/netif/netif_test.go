@@ -106,6 +106,30 @@ func TestAddressesFollow(t *testing.T) {
 	w.until("up with MTU 1400", func() bool { return w.Up() && w.MTU() == 1400 })
 }
 
+// The link-local GID is the address that the interface has, which needn't be made of its
+// MAC (RFC 7217).
+func TestLinkLocalOfNoMAC(t *testing.T) {
+	conform.Row(t, "bug/42")
+	p := nettest.New(t, nettest.Config{})
+	e := p.Ends[0]
+	for _, args := range [][]string{
+		{"addr", "del", e.LL.String() + "/64", "dev", e.Name}, {"addr", "add", "fe80::1234/64", "dev", e.Name, "nodad"},
+	} {
+		if err := e.NS.Run("ip", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := watch(t, e)
+	if got := w.GIDs()[0]; got != gids("fe80::1234")[0] {
+		t.Errorf("GID 0 is %v", got)
+	}
+	peer := p.Ends[1]
+	w.eventually("the way to the peer's", func() bool {
+		h, known, err := w.NextHop(netip.MustParseAddr("fe80::1234"), 0, peer.LL)
+		return err == nil && known && h.DstMAC == [6]byte(peer.MAC)
+	})
+}
+
 // A tentative address is none, and becomes one when no one else has it.
 func TestDuplicateAddressDetection(t *testing.T) {
 	conform.Row(t, "bug/42")

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // edges are addresses and lengths near which sums wrap around or ranges end.
@@ -140,6 +142,48 @@ func TestKeysAreUnpredictable(t *testing.T) {
 	}
 	if tab.Len() != 2000 {
 		t.Errorf("Len = %d", tab.Len())
+	}
+}
+
+// Regions, windows and regions that work requests register have keys of one space: no
+// index is of two of them, and what is of one kind is no other by any key.
+func TestKeySpacesDontOverlap(t *testing.T) {
+	conform.Row(t, "bug/37")
+	l := newWindowLab(t)
+	indices := map[uint32]bool{l.mr.Key >> keyByteBits: true}
+	add := func(key uint32) uint32 {
+		if indices[key>>keyByteBits] {
+			t.Fatalf("key %#x: its index is another's", key)
+		}
+		indices[key>>keyByteBits] = true
+		return key
+	}
+	for range 500 {
+		region := add(register(t, &l.tab, l.pd, NewBytes(l.buf, 0), 0, 0, 8, allAccess).Key)
+		f := fastMR(t, &l.tab, l.pd, 1)
+		add(f.Key())
+		if err := l.tab.FastRegister(&Registration{MR: f, Access: allAccess, PageList: PageList{4096, [][]byte{l.buf[:8]}}}, l.pd); err != nil {
+			t.Fatal(err)
+		}
+		for _, typ := range []MWType{MWType1, MWType2} {
+			w := l.alloc(typ)
+			add(w.Key())
+			l.wantFound(true, l.bind(w, 0, 8, RemoteRead), 0, labBase, 8, RemoteRead)
+			if l.tab.Find(w.Key(), l.pd, labBase, 8, 0) != nil {
+				t.Fatal("a window is an lkey")
+			}
+		}
+		if l.tab.Find(region, l.pd, 0, 8, LocalWrite) == nil || l.tab.Find(f.Key(), l.pd, 0, 8, LocalWrite) == nil {
+			t.Fatal("a region is none")
+		}
+		for _, key := range []uint32{region, f.Key()} {
+			if err := l.tab.Bind(&Bind{RKey: key, LKey: l.mr.Key, Addr: labBase, Length: 8, Access: RemoteRead}, l.pd, l.qps[0]); err == nil {
+				t.Fatal("a region was bound as a window")
+			}
+		}
+	}
+	if l.tab.Len() != len(indices) {
+		t.Errorf("%d keys for %d objects", l.tab.Len(), len(indices))
 	}
 }
 

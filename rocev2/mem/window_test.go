@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/urxe/urxe/tests/conform"
 )
 
 // windowLab is a region, two QPs that peers come by, and windows to bind.
@@ -59,6 +61,7 @@ func (l *windowLab) wantFound(found bool, rkey uint32, qp int, va, n uint64, nee
 }
 
 func TestWindowOpensAPart(t *testing.T) {
+	conform.Row(t, "5.8/mw-bind", "5.8/mw-type2")
 	for _, x := range []struct {
 		name string
 		typ  MWType
@@ -101,6 +104,7 @@ func TestWindowOpensAPart(t *testing.T) {
 // Whose window it was no longer matters when a QP is gone: an owner is an
 // identity, not a number.
 func TestWindowsOfType2AreBoundOnce(t *testing.T) {
+	conform.Row(t, "5.8/mw-type2")
 	l := newWindowLab(t)
 	w := l.alloc(MWType2)
 	key := l.bind(w, 0, 10, RemoteRead)
@@ -132,6 +136,7 @@ func TestWindowsOfType2AreBoundOnce(t *testing.T) {
 }
 
 func TestWindowsOfType1AreBoundAnew(t *testing.T) {
+	conform.Row(t, "5.8/mw-type1")
 	l := newWindowLab(t)
 	w := l.alloc(MWType1)
 	first := l.bind(w, 0, 10, RemoteRead)
@@ -202,6 +207,7 @@ func TestRegionStaysWhileWindowsAreBound(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestBindRefuses(t *testing.T) {
+	conform.Row(t, "5.8/mw-bind")
 	l := newWindowLab(t)
 	plain := register(t, &l.tab, l.pd, NewBytes(l.buf, 0), 0, 0, 100, allAccess)
 	readOnly := register(t, &l.tab, l.pd, NewBytes(l.buf, 0), 0, 0, 100, RemoteRead|MWBind)

@@ -22,7 +22,7 @@ func newCounted(t *testing.T) *testQP {
 
 // An ACK says how many receives wait; responses with data and NAKs don't.
 func TestCreditsAreTold(t *testing.T) {
-	conform.Row(t, "5.2/credit-srq")
+	conform.Row(t, "5.2/no-credits")
 	tq := newCounted(t)
 	credit := func(h wire.Header, code wire.Syndrome) wire.Header { h.Syndrome = code; return h }
 	tq.accepts(ackReq(tq.reth(wire.RCWriteOnly, 0, 0, 0)), nil)

@@ -50,7 +50,7 @@ func TestAtomicWriteArrives(t *testing.T) {
 }
 
 func TestPlacedRequestsAreRefused(t *testing.T) {
-	conform.Row(t, "5.8/atomic-write", "5.8/flush-rights", "5.8/resp-flags", "5.8/resp-misaligned", "5.8/resp-many")
+	conform.Row(t, "5.8/atomic-write", "5.8/flush-rights", "5.8/resp-flags", "5.8/resp-misaligned", "5.8/resp-many", "bug/28")
 	without := func(acc mem.Access) func(*Attr) {
 		return func(a *Attr) { flushable(a); a.Access &^= acc }
 	}
@@ -90,6 +90,7 @@ func TestPlacedRequestsAreRefused(t *testing.T) {
 			h.RKey ^= 1
 			return h
 		}, nil, 0x62},
+		{"flush of no bytes, out of range", nil, func(tq *testQP, mr *mem.MR) wire.Header { return flushOf(0, FlushGlobal, mr, 65, 0) }, nil, 0x62},
 		{"flush of a region, bad key", nil, func(tq *testQP, mr *mem.MR) wire.Header {
 			h := flushOf(0, FlushGlobal|FlushRegion, mr, 0, 0)
 			h.RKey ^= 0x100
@@ -118,7 +119,7 @@ func TestPlacedRequestsAreRefused(t *testing.T) {
 }
 
 func TestFlushArrives(t *testing.T) {
-	conform.Row(t, "5.1/op-1c", "5.1/op-10", "5.8/flush-order", "bug/28")
+	conform.Row(t, "5.1/op-1c", "5.1/op-10", "5.8/flush-order")
 	tq := newQP(t, flushable)
 	mr := tq.another(64, mem.LocalWrite|mem.RemoteWrite|mem.FlushGlobal)
 	tq.burst = true

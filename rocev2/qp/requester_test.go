@@ -7,6 +7,7 @@ import (
 
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
+	"github.com/urxe/urxe/rocev2/mem"
 	"github.com/urxe/urxe/rocev2/wire"
 	"github.com/urxe/urxe/tests/conform"
 )
@@ -252,6 +253,20 @@ func TestErrorNAKs(t *testing.T) {
 	}
 }
 
+// A NAK in the place of a response in the middle of a READ.
+func TestNAKOfARead(t *testing.T) {
+	conform.Row(t, "5.3/req-nak-read")
+	tq := newQP(t, nil)
+	tq.send(SendWQE{ID: 1, Opcode: WRRead, SGEs: tq.local(0, 700), RKey: 3})
+	tq.send(SendWQE{ID: 2, Opcode: WRSend})
+	tq.plan()
+	tq.plan()
+	tq.accepts(readResponse(0, 0, 3), seq(256))
+	tq.accepts(nak(1, wire.NakRemoteAccess, 1), nil)
+	tq.wantWC(Completion{ID: 1, Status: RemAccessErr, Opcode: WCRead, ByteLen: 700}, Completion{ID: 2, Status: WRFlushErr})
+	tq.wantState(Err)
+}
+
 func TestReservedSyndromesAreIgnored(t *testing.T) {
 	conform.Row(t, "5.2/syndrome-reserved", "5.2/nak-64")
 	tq := newQP(t, nil)
@@ -395,14 +410,31 @@ func TestBadResponses(t *testing.T) {
 }
 
 func TestFence(t *testing.T) {
-	conform.Row(t, "5.8/fence")
+	conform.Row(t, "5.8/fence", "bug/26")
+	for op, answer := range map[WROpcode]wire.Opcode{WRRead: wire.RCReadRespOnly, WRCompareSwap: wire.RCAtomicAck,
+		WRFetchAdd: wire.RCAtomicAck, WRAtomicWrite: wire.RCReadRespOnly, WRFlush: wire.RCReadRespOnly} {
+		tq := newQP(t, nil)
+		w := SendWQE{ID: 1, Opcode: op, RKey: 3, Flush: FlushGlobal}
+		if op != WRFlush {
+			w.SGEs = tq.local(0, 8)
+		}
+		var data []byte
+		if op == WRRead {
+			data = seq(8)
+		}
+		tq.send(w)
+		tq.send(SendWQE{ID: 2, Opcode: WRSend, Flags: Fence, SGEs: tq.local(0, 8)})
+		tq.plan()
+		tq.wantQuiet()
+		tq.accepts(wire.Header{Opcode: answer, PSN: psnL(0), Syndrome: wire.SyndromeAck, Orig: 7}, data)
+		tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(1), AckReq: true}, tq.mem[:8])
+	}
+	// It is for those alone.
 	tq := newQP(t, nil)
-	tq.send(SendWQE{ID: 1, Opcode: WRRead, Flags: Signaled, SGEs: tq.local(0, 4), RKey: 3})
-	tq.send(SendWQE{ID: 2, Opcode: WRSend, Flags: Signaled | Fence, SGEs: tq.local(0, 4)})
+	tq.send(SendWQE{ID: 1, Opcode: WRWrite, RKey: 3})
+	tq.send(SendWQE{ID: 2, Opcode: WRSend, Flags: Fence})
 	tq.plan()
-	tq.wantQuiet()
-	tq.accepts(readResponse(0, 0, 1), []byte("data"))
-	tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(1), AckReq: true}, []byte("data"))
+	tq.wantPacket(wire.Header{Opcode: wire.RCSendOnly, PSN: psnL(1), AckReq: true}, nil)
 }
 
 func TestMaxRdAtomic(t *testing.T) {
@@ -440,6 +472,7 @@ func TestWindowAsksForAcks(t *testing.T) {
 }
 
 func TestLocalErrors(t *testing.T) {
+	const foreignKey, readOnlyKey = 1, 2 // stand for those of such regions
 	conform.Row(t, "5.8/req-prot", "5.8/req-length", "5.8/req-operation", "5.8/req-flush", "bug/34", "bug/38")
 	for name, c := range map[string]struct {
 		w    SendWQE
@@ -449,6 +482,9 @@ func TestLocalErrors(t *testing.T) {
 		"outside of MR":    {SendWQE{Opcode: WRSend, SGEs: []SGE{{memBase + memSize - 3, 4, 0}}}, LocProtErr},
 		"READ bad lkey":    {SendWQE{Opcode: WRRead, SGEs: []SGE{{memBase, 4, 0x99}}}, LocProtErr},
 		"atomic bad lkey":  {SendWQE{Opcode: WRFetchAdd, SGEs: []SGE{{memBase, 8, 0x99}}}, LocProtErr},
+		"other PD":         {SendWQE{Opcode: WRSend, SGEs: []SGE{{memBase, 4, foreignKey}}}, LocProtErr},
+		"READ, no right":   {SendWQE{Opcode: WRRead, SGEs: []SGE{{0, 4, readOnlyKey}}}, LocProtErr},
+		"atomic, no right": {SendWQE{Opcode: WRFetchAdd, SGEs: []SGE{{0, 8, readOnlyKey}}}, LocProtErr},
 		"atomic length":    {SendWQE{Opcode: WRFetchAdd, SGEs: []SGE{{memBase, 4, 0}}}, LocLenErr},
 		"too long":         {SendWQE{Opcode: WRSend, SGEs: []SGE{{memBase, 1 << 31, 0}, {memBase, 1, 0}}}, LocLenErr},
 		"unknown opcode":   {SendWQE{Opcode: 77}, LocQPOpErr},
@@ -458,9 +494,14 @@ func TestLocalErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tq := newQP(t, nil)
+			foreign, err := tq.keys.Register(new(mem.PD), mem.NewBytes(tq.mem, memBase), memBase, memBase, memSize, mem.LocalWrite)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys := map[uint32]uint32{0: tq.mr.Key, foreignKey: foreign.Key, readOnlyKey: tq.another(8, 0).Key}
 			for i := range c.w.SGEs {
-				if c.w.SGEs[i].LKey == 0 {
-					c.w.SGEs[i].LKey = tq.mr.Key
+				if key := keys[c.w.SGEs[i].LKey]; key != 0 {
+					c.w.SGEs[i].LKey = key
 				}
 			}
 			tq.send(SendWQE{ID: 1, Opcode: WRSend, Flags: Signaled, SGEs: tq.local(0, 4)})

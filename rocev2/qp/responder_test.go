@@ -87,7 +87,7 @@ func TestReceiveWrite(t *testing.T) {
 }
 
 func TestZeroLengthIgnoresTheKey(t *testing.T) {
-	conform.Row(t, "5.7/rkey-zero", "5.11/21")
+	conform.Row(t, "5.7/rkey-zero", "5.11/21", "bug/28")
 	tq := newQP(t, nil)
 	h := req(wire.RCWriteOnly, 0)
 	h.RKey, h.VA = 0xdeadbeef, ^uint64(0)
@@ -113,6 +113,14 @@ func TestAnswerRead(t *testing.T) {
 		tq.wantPacket(h, tq.mem[10+256*i:10+min(256*i+256, 700)])
 	}
 	tq.wantPacket(ackP(3, 2), nil) // in order: not before the response
+	// A duplicate of the whole: answered again.
+	again := tq.reth(wire.RCReadRequest, 0, 10, 700)
+	tq.wantVerdict(wire.DropDuplicate, tq.gets(again, nil))
+	for i := range 3 {
+		if p, _ := tq.plan(); p.PSN != psnP(i) || p.MSN != map[bool]ib.MSN{true: 0, false: 1}[i == 1] || string(p.data) != string(tq.mem[10+256*i:10+min(256*i+256, 700)]) {
+			t.Fatalf("packet %d, again: %v", i, p)
+		}
+	}
 	// A duplicate for a part of it: answered from there.
 	tq.wantVerdict(wire.DropDuplicate, tq.gets(tq.reth(wire.RCReadRequest, 1, 10+256, 700-256), nil))
 	tq.wantPacket(wire.Header{Opcode: wire.RCReadRespFirst, PSN: psnP(1), Syndrome: wire.SyndromeAck, MSN: 1}, tq.mem[266:522])
@@ -129,9 +137,8 @@ func TestAnswerRead(t *testing.T) {
 	} {
 		tq.wantVerdict(wire.DropNoReplay, tq.gets(h, nil))
 	}
-	h := tq.reth(wire.RCReadRequest, 0, 10, 700)
-	h.RKey++
-	tq.wantVerdict(wire.DropNoReplay, tq.gets(h, nil))
+	again.RKey++
+	tq.wantVerdict(wire.DropNoReplay, tq.gets(again, nil))
 	tq.wantQuiet()
 }
 
@@ -206,7 +213,7 @@ func TestOutOfOrder(t *testing.T) {
 }
 
 func TestReceiverNotReady(t *testing.T) {
-	conform.Row(t, "5.3/resp-rnr", "5.8/resp-rnr")
+	conform.Row(t, "5.3/resp-rnr", "5.8/resp-rnr", "5.8/mlx5-state")
 	tq := newQP(t, nil)
 	rnr := nakP(0, wire.SyndromeRNR|12, 0)
 	for range 3 {
@@ -440,6 +447,8 @@ func TestTooManyReads(t *testing.T) {
 		}
 	}
 	tq.wantPacket(nakP(4, wire.NakInvalidRequest, 4), nil)
+	tq.wantEvents(EventQPReqErr)
+	tq.wantState(Err)
 }
 
 // Duplicates beyond what there is room to answer are dropped, and take no room

@@ -128,7 +128,7 @@ func TestLastWQEReachedAfterAnError(t *testing.T) {
 
 // An empty queue is as an empty queue of one's own. ACKs tell nothing of it.
 func TestSharedQueueEmpty(t *testing.T) {
-	conform.Row(t, "5.2/credit-srq")
+	conform.Row(t, "5.2/no-credits")
 	f := newFakeSRQ()
 	tq := newShared(t, RC, f)
 	tq.wantVerdict(wire.DropRNR, tq.gets(ackReq(req(wire.RCSendOnly, 0)), seq(4)))
