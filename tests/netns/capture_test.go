@@ -3,12 +3,14 @@ package netns
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -155,17 +157,28 @@ var fields = []string{"ip.src", "ipv6.src", "ip.dst", "ipv6.dst", "udp.srcport",
 	"infiniband.reth.dmalen", "infiniband.immdt", "infiniband.atomiceth.cmpdt", "infiniband.atomiceth.swapdt",
 	"infiniband.atomicacketh.origremdt", "infiniband.invariant.crc", "_ws.malformed", "frame.comment"}
 
-// The places in fields of the opcode, and of the destination QP and the PSN after it.
+// The places in fields of the opcode, and of the destination QP and the PSN after it; and of what a READ asks for.
 const (
 	fieldOpcode = 6
 	fieldDestQP = 7
 	fieldPSN    = 8
+	fieldVA     = 15
+	fieldLength = 17
 )
+
+const readRequest = "12" // the opcode
+
+// reach is the memory that a READ request asks for.
+type reach struct{ from, to uint64 }
+
+// holds reports whether another asks for the same, or for a part of it.
+func (r reach) holds(x reach) bool { return r.from <= x.from && x.to <= r.to }
 
 // seen is what tshark made of a packet.
 type seen struct {
 	from, packet, opcode, comment string
-	number                        string // the same of a packet that is sent again, though it then may ask for an acknowledgement
+	qp, number                    string // the same of a packet that is sent again, though it then may ask for an acknowledgement
+	read                          reach  // of a READ request
 }
 
 // dissect decodes a capture by tshark. It takes some payloads for protocols that
@@ -188,9 +201,18 @@ func dissect(t testing.TB, path string) (list []seen) {
 		if len(f) != len(fields) || f[fieldOpcode] == "" || strings.Contains(f[len(f)-2], "InfiniBand") {
 			t.Fatalf("%s, packet %d: tshark can't make sense of it: %s", path, len(list)+1, line)
 		}
-		from := f[0] + f[1]
-		list = append(list, seen{from, strings.Join(f[:len(f)-1], "|"), f[fieldOpcode], f[len(f)-1],
-			strings.Join([]string{from, f[fieldDestQP], f[fieldPSN]}, "|")})
+		s := seen{from: f[0] + f[1], packet: strings.Join(f[:len(f)-1], "|"), opcode: f[fieldOpcode], comment: f[len(f)-1]}
+		s.qp = s.from + "|" + f[fieldDestQP]
+		s.number = s.qp + "|" + f[fieldPSN]
+		if s.opcode == readRequest {
+			va, err1 := strconv.ParseUint(f[fieldVA], 0, 64)
+			n, err2 := strconv.ParseUint(f[fieldLength], 0, 32)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			s.read = reach{va, va + n}
+		}
+		list = append(list, s)
 	}
 	return list
 }
