@@ -223,6 +223,7 @@ func TestBothEndsInOneNamespace(t *testing.T) {
 func TestHolderServes(t *testing.T) {
 	pair, ports := openEnds(t, nettest.Config{})
 	x, y := newEndpoint(t, ports[0], 10_000, 16), newEndpoint(t, ports[1], 10_000, 16)
+	x.slow = true // each packet is to be sent once
 	connectEnds(t, pair, x, y, ib.MTU1024)
 	call := func(command string) (out io.ReadCloser) {
 		t.Helper()

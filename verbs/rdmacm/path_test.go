@@ -401,7 +401,7 @@ func TestVLANOfRequest(t *testing.T) {
 	defer l.Close()
 	qa, qb := a.qp(verbs.RC), b.qp(verbs.RC)
 	accepted := serve(t, l, Options{QP: qb})
-	c, err := Dial(ctx(t), a.dev, l.Addr(), DialOptions{Options: Options{QP: qa}, MaxRetries: 1, ResponseTimeout: 16})
+	c, err := Dial(ctx(t), a.dev, l.Addr(), DialOptions{Options: Options{QP: qa}})
 	if err != nil {
 		t.Fatal(err)
 	}
