@@ -189,7 +189,9 @@ func (r *refResponder) again(h wire.Header, op refOp) {
 	if op.kind == 's' || op.kind == 'w' {
 		r.meet("SEND or WRITE again")
 		r.verdict = wire.DropDuplicate
-		r.answer(0x11, r.epsn.Add(-1), r.msn, 0x1f, 0, nil)
+		if h.AckReq {
+			r.answer(0x11, r.epsn.Add(-1), r.msn, 0x1f, 0, nil)
+		}
 		return
 	}
 	r.verdict = wire.DropNoReplay

@@ -92,12 +92,16 @@ func (q *QP) outOfOrder() wire.Verdict {
 }
 
 // duplicate takes a request behind the expected PSN: it has been executed, and
-// is answered again (IBA 9.7.5.1.2, C9-105).
+// is answered again (IBA 9.7.5.1.2, C9-105); a SEND or WRITE if it asks. rxe 6.12
+// doesn't complete a message by an ACK that comes while it sends it again, and when
+// it has, takes all as acknowledged, and asks no more if the next ACK is lost.
 func (q *QP) duplicate(p *wire.Packet) wire.Verdict {
 	q.cfg.Counters.DuplicateRequest++
 	switch p.Opcode.Info().Operation {
 	case wire.OpSend, wire.OpWrite:
-		q.resp.ackOwed = true
+		if p.AckReq {
+			q.resp.ackOwed = true
+		}
 		return wire.DropDuplicate
 	case wire.OpReadRequest:
 		return q.duplicateRead(p)

@@ -44,9 +44,14 @@ func TestReceiveSend(t *testing.T) {
 	tq.wantWC(Completion{ID: 2, Opcode: WCRecv, SrcQP: peerQPN})
 	tq.wantPacket(ackP(3, 2), nil)
 	tq.wantQuiet()
-	// A duplicate is acknowledged again, with the newest PSN, and does nothing else.
+	// A duplicate that asks is acknowledged again, with the newest PSN, and none does
+	// anything else.
 	tq.wantVerdict(wire.DropDuplicate, tq.gets(req(wire.RCSendFirst, 0), data[:256]))
+	tq.wantVerdict(wire.DropDuplicate, tq.gets(req(wire.RCSendMiddle, 1), data[256:512]))
+	tq.wantQuiet()
+	tq.wantVerdict(wire.DropDuplicate, tq.gets(h, data[512:]))
 	tq.wantPacket(ackP(3, 2), nil)
+	tq.wantQuiet()
 	tq.wantWC()
 }
 
