@@ -47,18 +47,23 @@ func (w *Worker) marked(q *QP, now clock.Time) {
 
 // notified takes a congestion notification for q.
 func (w *Worker) notified(q *QP, now clock.Time) {
-	l, p := &q.congestion.limiter, w.port.congestion
 	w.traffic.CNPHandled++
-	l.CNP(now, p)
-	q.core.Pace(l.Ready(now, p))
+	q.congestion.limiter.CNP(now, w.port.congestion)
+	w.pace(q, now)
 }
 
 // spend takes a packet that q has made out of its rate.
 func (w *Worker) spend(q *QP, pkt *qp.TxPacket, now clock.Time) {
-	l, p := &q.congestion.limiter, w.port.congestion
-	if !l.Limited() {
+	if !q.limited {
 		return
 	}
-	l.Sent(pkt.Frame.Len()+ethernetOverhead, now, p)
-	q.core.Pace(l.Ready(now, p))
+	q.congestion.limiter.Sent(pkt.Frame.Len()+ethernetOverhead, now, w.port.congestion)
+	w.pace(q, now)
+}
+
+// pace tells the core when the rate allows q's next packet.
+func (w *Worker) pace(q *QP, now clock.Time) {
+	l := &q.congestion.limiter
+	q.core.Pace(l.Ready(now, w.port.congestion))
+	q.limited = l.Limited()
 }

@@ -75,18 +75,20 @@ type QP struct {
 	multicast bool        // it may be attached to groups, and send to them
 	blockSelf bool        // see QPInit.BlockSelfMcastLB
 	posted    bool        // something was, and the core doesn't know
+	limited   bool        // its rate is: congestion.limiter.Limited, where each packet looks
 	nextRung  *QP
 	worker    *Worker
 
 	// The worker's, as are side, where and timer, under its token. What each packet
 	// needs comes first, and fills whole cache lines: see touch.
-	next, prev     *QP // in the list of where
-	core           core
-	sendCQ, recvCQ *cqBurst
-	template       wire.Template // of packets to the peer of a connection; also says what the peer's look like
-	ack            ackWait
-	congestion     congestion
-	path           path
+	next, prev *QP // in the list of where
+	core       core
+	sendCQ     *cqBurst
+	template   wire.Template // of packets to the peer of a connection; also says what the peer's look like
+	ack        ackWait
+	recvCQ     *cqBurst
+	congestion congestion
+	path       path
 
 	onEvent func(qp.Event)
 	groups  map[groupKey]struct{} // that it is attached to; under the Port's groups.mu
@@ -149,7 +151,7 @@ func (q *QP) modify(a *qp.Attr, mask qp.AttrMask, k ends, h hop) error {
 	switch {
 	case q.core.State() == qp.Reset:
 		q.forgetPath()
-		q.congestion = congestion{}
+		q.congestion, q.limited = congestion{}, false
 	case mask&(qp.AttrAV|qp.AttrDestQPN) != 0:
 		q.usePath(k, h)
 	}

@@ -75,6 +75,14 @@ func (t *timers) remove(q *QP) {
 	}
 }
 
+// touch reads q's place. The result means nothing.
+func (t *timers) touch(q *QP) uint64 {
+	if q.timer == noTimer {
+		return 0
+	}
+	return uint64(t.heap[t.place[q.timer]].at)
+}
+
 // top returns the QP to be looked at first.
 func (t *timers) top() *QP { return t.qps[t.heap[0].n] }
 

@@ -15,9 +15,14 @@ func (w *Worker) warmReceived(n int) {
 	if len(w.qps) <= fewQPs {
 		return
 	}
-	k := 0
+	var ids [burst]uint32
 	for i := range n {
-		if q := w.port.qps.Get(uint32(wire.PeekDestQP(&w.rx[i].Frame))); q != nil && q.worker == w {
+		ids[i] = uint32(wire.PeekDestQP(&w.rx[i].Frame))
+		w.touched += w.port.qps.Touch(ids[i])
+	}
+	k := 0
+	for _, id := range ids[:n] {
+		if q := w.port.qps.Get(id); q != nil && q.worker == w {
 			w.near[k] = q
 			k++
 		}
@@ -46,12 +51,12 @@ func (w *Worker) touch(n int) {
 		sum += q.touch()
 	}
 	for _, q := range w.near[:n] {
-		sum += q.core.Touch()
+		sum += q.core.Touch() + w.timers.touch(q)
 	}
 	for _, q := range w.near[:n] {
 		sum += q.core.TouchRequests(q.posted)
 	}
-	w.touched = sum
+	w.touched += sum
 	clear(w.near[:n]) // a destroyed QP is to be forgotten
 }
 

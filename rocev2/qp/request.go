@@ -13,17 +13,18 @@ type request struct {
 	op      *operation
 	first   uint64 // sequence number of its first packet
 	packets uint64
-	length  uint64 // bytes of the message
-	resumed bool   // a READ of which a part was asked for again
-	done    bool   // an operation of this side alone, which has been done
-	// orig is what an atomic found, in host byte order; of a READ, the last bytes,
-	// held back until all others are there.
-	orig     [8]byte
+	length  uint64     // bytes of the message
+	since   clock.Time // of a datagram: when it was parked
+	stage   stage      // of a datagram
+
+	resumed  bool  // a READ of which a part was asked for again
+	done     bool  // an operation of this side alone, which has been done
 	held     uint8 // bytes of a READ in orig
 	silences uint8 // probes in the middle of a READ
-	// Of a datagram.
-	stage stage
-	since clock.Time // when it was parked
+	// orig is what an atomic found, in host byte order; of a READ, the last bytes,
+	// held back until all others are there. It is last, and not cleared, since the
+	// end of a request is in the next one's cache line.
+	orig [8]byte
 }
 
 func (r *request) end() uint64 { return r.first + r.packets }
@@ -55,8 +56,8 @@ func (q *QP) take() bool {
 		return false
 	}
 	t := r.at(r.tail)
-	*t = request{}
 	t.wqe, t.op, t.first, t.length = w, w.Opcode.operation(), r.high, w.length()
+	t.since, t.stage, t.resumed, t.done, t.held, t.silences = 0, 0, false, false, 0, 0
 	switch {
 	case t.op.local != nil:
 		t.packets = 0
