@@ -6,7 +6,7 @@ package qp
 func (q *QP) Touch() uint64 {
 	r, s := &q.req, &q.resp
 	return uint64(q.mtu) + uint64(q.cfg.QPN) + uint64(q.cfg.Window) + r.una + uint64(r.rnrUntil) + uint64(r.flight) + r.nakAt +
-		uint64(s.epsn) + s.msg.got + s.msg.va + uint64(q.attr.DestQPN) + uint64(q.attr.Timeout) + uint64(len(q.cfg.PKeys))
+		uint64(s.epsn) + s.msg.got + s.msg.va + uint64(q.attr.DestQPN) + uint64(q.attr.Timeout)
 }
 
 // TouchRequests is Touch for the requests that are sent and acknowledged next, if
