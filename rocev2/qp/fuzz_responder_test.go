@@ -189,7 +189,7 @@ func (r *refResponder) again(h wire.Header, op refOp) {
 	if op.kind == 's' || op.kind == 'w' {
 		r.meet("SEND or WRITE again")
 		r.verdict = wire.DropDuplicate
-		if h.AckReq {
+		if h.AckReq || h.Opcode.Info().Place.Ends() {
 			r.answer(0x11, r.epsn.Add(-1), r.msn, 0x1f, 0, nil)
 		}
 		return

@@ -92,14 +92,15 @@ func (q *QP) outOfOrder() wire.Verdict {
 }
 
 // duplicate takes a request behind the expected PSN: it has been executed, and
-// is answered again (IBA 9.7.5.1.2, C9-105); a SEND or WRITE if it asks. rxe 6.12
-// doesn't complete a message by an ACK that comes while it sends it again, and when
-// it has, takes all as acknowledged, and asks no more if the next ACK is lost.
+// is answered again (IBA 9.7.5.1.2, C9-105): a SEND or WRITE once, at its end or where
+// it asks. rxe 6.12 doesn't complete a message by an ACK that comes while it sends it
+// again, and when it has, takes all as acknowledged, and asks no more if the next ACK
+// is lost.
 func (q *QP) duplicate(p *wire.Packet) wire.Verdict {
 	q.cfg.Counters.DuplicateRequest++
-	switch p.Opcode.Info().Operation {
+	switch i := p.Opcode.Info(); i.Operation {
 	case wire.OpSend, wire.OpWrite:
-		if p.AckReq {
+		if p.AckReq || i.Place.Ends() {
 			q.resp.ackOwed = true
 		}
 		return wire.DropDuplicate

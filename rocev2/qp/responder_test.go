@@ -44,8 +44,8 @@ func TestReceiveSend(t *testing.T) {
 	tq.wantWC(Completion{ID: 2, Opcode: WCRecv, SrcQP: peerQPN})
 	tq.wantPacket(ackP(3, 2), nil)
 	tq.wantQuiet()
-	// A duplicate that asks is acknowledged again, with the newest PSN, and none does
-	// anything else.
+	// A duplicate is acknowledged again, with the newest PSN, at its end or where it
+	// asks, and does nothing else.
 	tq.wantVerdict(wire.DropDuplicate, tq.gets(req(wire.RCSendFirst, 0), data[:256]))
 	tq.wantVerdict(wire.DropDuplicate, tq.gets(req(wire.RCSendMiddle, 1), data[256:512]))
 	tq.wantQuiet()

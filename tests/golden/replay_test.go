@@ -32,7 +32,7 @@ var answers = []known{
 	{"k612_rnr_v[46]", "rxe NAK, PSN sequence error; urxe nothing", 7,
 		"after an RNR NAK all requests are dropped until the one that it names comes again: no other NAK is due (IBA 9.7.5.2.8)"},
 	{"k612_rnr_imm_v4", "rxe ACK, ACK; urxe nothing", 1,
-		"duplicates that don't ask for an acknowledgement (IBA 9.7.5.1.2): see qp.duplicate"},
+		"the duplicates neither end a message nor ask for an acknowledgement (IBA 9.7.5.1.2): see qp.duplicate"},
 	{"k612_send_imm_tc6a_*v[46]", "rxe TClass 0x6a; urxe 0x68", 5, ecnBits},
 	{"k612_send_imm_tc6a_fl_v6", "rxe FlowLabel 0x0; urxe 0x54321", 5, flowLabel},
 }

@@ -18,10 +18,10 @@ var planted = []struct{ name, file, from, to string }{
 		"	op.Note.Flags |= flags\n" +
 			"	if p.AckReq && i.Place.Ends() && p.PSN%8 == 3 {\n		p.Len = 0 // acknowledged, and not written yet\n	}\n	if p.Len > 0 {"},
 	{"a duplicate WRITE is written again", "qp/respond.go",
-		"	case wire.OpSend, wire.OpWrite:\n		if p.AckReq {\n",
+		"	case wire.OpSend, wire.OpWrite:\n		if p.AckReq || i.Place.Ends() {\n",
 		"	case wire.OpSend, wire.OpWrite:\n		if p.Opcode == wire.RCWriteOnly && p.Len > 0 {\n" +
 			"			if mr := q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, uint64(p.Len), 0); mr != nil && mr.Bytes() != nil {\n" +
-			"				copy(mr.Bytes()[p.VA-mr.IOVA:], p.Payload[0])\n			}\n		}\n		if p.AckReq {\n"},
+			"				copy(mr.Bytes()[p.VA-mr.IOVA:], p.Payload[0])\n			}\n		}\n		if p.AckReq || i.Place.Ends() {\n"},
 	{"an atomic run twice", "qp/respond.go",
 		"	case wire.OpCompareSwap, wire.OpFetchAdd, wire.OpAtomicWrite, wire.OpFlush:\n		return q.duplicateAtomic(p)",
 		"	case wire.OpCompareSwap, wire.OpFetchAdd, wire.OpAtomicWrite, wire.OpFlush:\n		if mr := q.cfg.Keys.Find(p.RKey, q.cfg.PD, p.VA, 8, 0); mr != nil && mr.Bytes() != nil {\n" +
