@@ -71,7 +71,7 @@ func (q *QP) planReadResponse(p *TxPacket, o *response, b *mem.Batch) {
 	if !q.gatherResponse(p, o, n, b) {
 		p.Void = true
 		if o.replay && !q.resp.keeps(o.first) {
-			q.resp.answered()
+			q.resp.disown(0)
 		} else {
 			q.failResponse(o.psn)
 		}

@@ -147,14 +147,26 @@ func (r *responder) findOwed(psn ib.PSN) *response {
 // it was granted.
 func (q *QP) crowded() bool { return q.resp.reading >= int(q.attr.MaxDestRdAtomic) }
 
-// answered ends the response at the head of those owed.
+// answered ends the response at the head of those owed. What it has sent again, no
+// other owes any more: the peer may have completed its READ by it, and make another.
 func (r *responder) answered() {
-	if r.owed.at(0).replay {
+	done := *r.owed.at(0)
+	r.disown(0)
+	for i := r.owed.len() - 1; i >= 0 && done.replay; i-- {
+		if o := r.owed.at(i); o.psn.Sub(done.first) >= 0 && o.last.Sub(done.last) <= 0 {
+			r.disown(i)
+		}
+	}
+}
+
+// disown takes response i out of those owed.
+func (r *responder) disown(i int) {
+	if r.owed.at(i).replay {
 		r.replays--
 	} else {
 		r.reading--
 	}
-	r.owed.pop()
+	r.owed.remove(i)
 }
 
 // replay owes an answer again, unless that would take the room of new ones. It goes

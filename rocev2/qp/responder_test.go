@@ -482,6 +482,32 @@ func TestReplayResources(t *testing.T) {
 	}
 }
 
+// A repetition that overtakes the first answer ends it: the peer has the READ then, and
+// may make another.
+func TestReplayOvertakes(t *testing.T) {
+	conform.Row(t, "5.3/resp-behind-read")
+	tq := newQP(t, nil)
+	tq.accepts(tq.reth(wire.RCReadRequest, 0, 0, 700), nil)
+	for i := range 3 {
+		tq.accepts(tq.reth(wire.RCReadRequest, 3+i, 0, 4), nil)
+	}
+	tq.plan() // of three
+	tq.wantVerdict(wire.DropDuplicate, tq.gets(tq.reth(wire.RCReadRequest, 0, 0, 256), nil))
+	tq.wantVerdict(wire.DropDuplicate, tq.gets(tq.reth(wire.RCReadRequest, 0, 0, 700), nil))
+	for _, want := range []int{0, 0, 1, 2} {
+		if p, _ := tq.plan(); p.PSN != psnP(want) {
+			t.Fatalf("an answer of PSN %v, want %v", p.PSN, psnP(want))
+		}
+	}
+	tq.accepts(tq.reth(wire.RCReadRequest, 6, 0, 4), nil)
+	for i := range 4 {
+		if p, _ := tq.plan(); p.PSN != psnP(3+i) {
+			t.Fatalf("an answer of PSN %v, want %v", p.PSN, psnP(3+i))
+		}
+	}
+	tq.wantQuiet()
+}
+
 // Fewer READs granted while some are owed: nothing owed is lost.
 func TestShrinkResources(t *testing.T) {
 	conform.Row(t, "bug/27")

@@ -43,6 +43,14 @@ func (r *ring[T]) pop() {
 	r.n--
 }
 
+// remove drops the element at position i; the older ones move up.
+func (r *ring[T]) remove(i int) {
+	for ; i > 0; i-- {
+		*r.at(i) = *r.at(i - 1)
+	}
+	r.pop()
+}
+
 func (r *ring[T]) clear() { r.head, r.n = 0, 0 }
 
 // resize makes room for n elements and keeps the newest of the present ones.
