@@ -63,7 +63,7 @@ func (f *fakeCore) Handle(*wire.Packet, clock.Time, *mem.Batch) wire.Verdict {
 
 func (f *fakeCore) OnlyAcks(clock.Time) bool { return f.onlyAcks && f.owed.Load() > 0 }
 
-func (f *fakeCore) Prolong(clock.Time) bool { return false }
+func (f *fakeCore) Prolong(_, _ clock.Time) bool { return false }
 
 func (f *fakeCore) Expire(now clock.Time) {
 	if f.Deadline() <= now {

@@ -128,7 +128,7 @@ func (w *Worker) takeLoans(now clock.Time) (worked bool) {
 			h.there.Pop()
 			n++
 		}
-		w.full = w.full || n == burst
+		w.fullLoans = w.fullLoans || n == burst
 		if n > 0 {
 			w.batch.Run() // before the frames may go
 			h.there.Free()

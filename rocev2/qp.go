@@ -28,7 +28,7 @@ type core interface {
 	OnlyAcks(now clock.Time) bool
 	HoldAcks(bool)
 	Deadline() clock.Time
-	Prolong(now clock.Time) bool
+	Prolong(now, until clock.Time) bool
 	Expire(now clock.Time)
 	Unreachable(now clock.Time)
 	Release()

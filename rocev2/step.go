@@ -1,6 +1,8 @@
 package rocev2
 
 import (
+	"time"
+
 	"github.com/urxe/urxe/ib"
 	"github.com/urxe/urxe/internal/clock"
 	"github.com/urxe/urxe/rocev2/qp"
@@ -62,7 +64,7 @@ func (w *Worker) step(now clock.Time) (worked bool) {
 func (w *Worker) receive(from uint8, now clock.Time) bool {
 	link := w.sides[from].link
 	n := link.Recv(w.rx[:])
-	w.full = w.full || from == sideWire && n == burst // the loop has no more than a burst
+	w.fullWire = w.fullWire || from == sideWire && n == burst // the loop has no more than a burst
 	if n == 0 {
 		w.sides[from].used = from == sideWire
 		return false
@@ -148,16 +150,23 @@ func (w *Worker) deliver(q *QP, p *wire.Packet, now clock.Time) wire.Verdict {
 // mostBehind is how many bursts the frames of a queue are.
 const mostBehind = 4096 / burst
 
-// noteBehind counts the Steps on end in which a burst was full.
-func (w *Worker) noteBehind() {
-	if w.full {
+// noteBehind counts the Steps on end in which a burst was full, and tells the workers
+// whom this one lends to if it was of the wire.
+func (w *Worker) noteBehind(now clock.Time) {
+	if w.fullWire || w.fullLoans {
 		w.behind++
 	} else {
 		w.behind = 0
 	}
-	w.full = false
-	if late := w.isLate(); late != w.late.Load() {
+	if late := w.isLate() && w.fullWire; late != w.late.Load() {
 		w.late.Store(late)
+	}
+	w.fullWire, w.fullLoans = false, false
+	switch {
+	case !w.awaited:
+		w.awaitedSince = 0
+	case w.awaitedSince == 0:
+		w.awaitedSince = now
 	}
 }
 
@@ -166,20 +175,37 @@ func (w *Worker) noteBehind() {
 // has: for a flood no timer waits for ever.
 func (w *Worker) isLate() bool { return w.behind > 0 && w.behind <= mostBehind }
 
-// isBehind reports whether answers may wait to be received, here or by a worker that
-// will lend them.
-func (w *Worker) isBehind() bool { return w.isLate() || w.awaited }
+const (
+	// longestAwait is how long on end timers wait for workers that are late.
+	longestAwait = 10 * time.Millisecond
+	// awaitPause is how long before it is looked again whether they still are: a
+	// worker that waits in vain leaves them the processor.
+	awaitPause = 20 * time.Microsecond
+)
+
+// holdsUp returns until when timers that wait for answers wait on, as such may have to
+// be received yet, here or by a worker that will lend them; 0: they don't.
+func (w *Worker) holdsUp(now clock.Time) clock.Time {
+	switch {
+	case w.isLate():
+		return now + 1
+	case w.awaited && now.Sub(w.awaitedSince) < longestAwait:
+		return now.Add(awaitPause)
+	}
+	return 0
+}
 
 // expire lets timers run out, at most a burst of them. Those that wait for an answer
 // do so in the first Step after which none may be there unseen.
 func (w *Worker) expire(now clock.Time) (worked bool) {
-	w.noteBehind()
+	w.noteBehind(now)
+	until := w.holdsUp(now)
 	for range burst {
 		q := w.timers.due(now)
 		if q == nil {
 			break
 		}
-		if w.isBehind() && q.core.Prolong(now) {
+		if until != 0 && q.core.Prolong(now, until) {
 			continue
 		}
 		q.core.Expire(now)
@@ -290,7 +316,7 @@ func (w *Worker) turn(s *side, q *QP, now clock.Time, n int) (sent int) {
 // that it has, but by the other side.
 func (w *Worker) stepBack(q *QP, elsewhere bool) {
 	w.deactivate(q)
-	q.ack.since = 0 // nothing is owed any more
+	q.ack.since, q.ack.again = 0, false // nothing is owed any more
 	w.timers.set(q, q.core.Deadline())
 	if elsewhere {
 		w.changeSide(q)

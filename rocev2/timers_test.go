@@ -189,3 +189,29 @@ func sendFrames(t *testing.T, l Link, n int) {
 		t.Fatal(err)
 	}
 }
+
+// Of two lenders that are late by turns there is always one: the timers of whom they
+// lend to wait for them, but not for ever.
+func TestTimeoutsOfLendersByTurns(t *testing.T) {
+	x, y := newPorts(t, true, 3, PairOptions{})
+	c := newManyOf(t, 3*burst, x, y)
+	home := x.Workers()[0]
+	if c.postAt(home) == 0 {
+		t.Fatal("no QP lives there")
+	}
+	home.Step(c.now)
+	c.now += clock.Time(time.Second)
+	first := c.now
+	for i := 0; home.counters.Timeouts == 0; i++ {
+		x.Workers()[1].late.Store(i%2 == 0)
+		x.Workers()[2].late.Store(i%2 == 1)
+		home.Step(c.now)
+		c.now = c.now.Add(awaitPause)
+		if c.now.Sub(first) > 2*longestAwait {
+			t.Fatal("no timeout")
+		}
+	}
+	if waited := c.now.Sub(first); waited < longestAwait {
+		t.Errorf("the timeout waited for %v alone", waited)
+	}
+}

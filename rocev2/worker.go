@@ -56,8 +56,7 @@ type Worker struct {
 	tx      [burst]planned
 	ntx     int  // packets in tx
 	moved   int  // packets received and sent in this Step
-	full    bool // a burst of what came in this Step was
-	behind  int  // Steps on end in which one was
+	behind  int  // Steps on end in which a burst was full of what came
 	awaited bool // a worker was late that may have something to lend
 	crossed bool // a QP changed sides in this Step
 	spare   reserved
@@ -66,6 +65,9 @@ type Worker struct {
 		room  int // as asked for; 0: it isn't
 	}
 	skipWaits int // so many acknowledgements that could wait don't
+
+	fullWire, fullLoans bool       // a burst of what came in this Step was, of the wire or of loans
+	awaitedSince        clock.Time // since when awaited was so in each Step; 0: it isn't
 
 	// The QPs that live here.
 	recent *QP // who got the last packet

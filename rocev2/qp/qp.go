@@ -285,16 +285,16 @@ func (q *QP) Deadline() clock.Time {
 	return d
 }
 
-// Prolong has the timers that wait for an answer, if they are due, be so a moment later:
-// the answer may have come and not been handled yet. A real timer may be late (IBA
+// Prolong has the timers that wait for an answer, if they are due, be so at until: the
+// answer may have come and not been handled yet. A real timer may be late (IBA
 // 9.7.6.1.3). It reports whether nothing is due now.
-func (q *QP) Prolong(now clock.Time) bool {
+func (q *QP) Prolong(now, until clock.Time) bool {
 	r := &q.req
 	if r.ackDeadline <= now {
-		r.ackDeadline = now + 1
+		r.ackDeadline = until
 	}
 	if r.timing.at <= now {
-		r.timing.at = now + 1
+		r.timing.at = until
 	}
 	return q.Deadline() > now
 }
