@@ -51,7 +51,11 @@ func TestSeeds(t *testing.T) {
 	wg.Wait()
 	t.Logf("%d work requests (at least %d a seed), %d packets\n%s", all.Posts, least, all.Packets, total)
 	const enough = 1000 // the rarest come once in a hundred seeds
-	if t.Failed() || *seeds < enough {
+	if *seeds < enough {
+		t.Logf("whether all was met is judged from %d seeds on", enough)
+		return
+	}
+	if t.Failed() {
 		return
 	}
 	for _, m := range total.Missing() {
