@@ -124,7 +124,11 @@ func (d *netdev) config(links []Link, ifname string, o *NetdevOptions) Config {
 func (d *netdev) checkSharers() error {
 	names, err := d.Sharers()
 	for _, name := range names {
-		if who := control.HeldBy(name); who != "" {
+		who, err := control.HeldBy(name)
+		if err != nil {
+			return fmt.Errorf("it has packets in common with %s: %w", name, err)
+		}
+		if who != "" {
 			return fmt.Errorf("%w: it has packets in common with %s, which is held by %s; end that, or use %s", control.ErrHeld, name, who, name)
 		}
 	}

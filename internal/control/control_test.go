@@ -8,10 +8,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // kept is what the other process holds.
@@ -82,20 +85,56 @@ func startHolder(t *testing.T, ifname string) *exec.Cmd {
 // Who holds an interface can be asked without taking it.
 func TestHeldBy(t *testing.T) {
 	for _, ifname := range []string{name(10), "lo"} { // the second is there, and held by its index as well
-		if who := HeldBy(ifname); who != "" {
-			t.Fatalf("%s is held by %s before it is", ifname, who)
+		if who, err := HeldBy(ifname); who != "" || err != nil {
+			t.Fatalf("%s is held by %q before it is; error %v", ifname, who, err)
 		}
 		other := startHolder(t, ifname)
-		if who := HeldBy(ifname); !strings.Contains(who, fmt.Sprint("process ", other.Process.Pid)) {
-			t.Errorf("%s is held by %q; want process %d", ifname, who, other.Process.Pid)
+		if who, err := HeldBy(ifname); !strings.Contains(who, fmt.Sprint("process ", other.Process.Pid)) {
+			t.Errorf("%s is held by %q; want process %d; error %v", ifname, who, other.Process.Pid, err)
 		}
 		if err := other.Process.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		if who := HeldBy(ifname); who != "" {
-			t.Errorf("%s is held by %s, which was killed", ifname, who)
+		if who, err := HeldBy(ifname); who != "" || err != nil {
+			t.Errorf("%s is held by %q, which was killed; error %v", ifname, who, err)
 		}
 		_ = other.Wait()
+	}
+}
+
+// An interface whose holder can't be asked isn't taken for free.
+func TestHeldByOneThatCannotBeAsked(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: address(name(11)).Name}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if who, err := HeldBy(name(11)); who == "" || err != nil {
+		t.Fatalf("held by %q, error %v", who, err)
+	}
+	if who, err := HeldBy(name(11)); who != "" || !errors.Is(err, unix.EAGAIN) { // its queue is full
+		t.Errorf("held by %q, error %v; want EAGAIN", who, err)
+	}
+}
+
+// Whoever asks for the holder of an interface leaves nothing behind.
+func TestHeldByIsAskedWithoutEnd(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustHold(t, "lo")
+	for i := range queue + 100 {
+		if who, err := HeldBy("lo"); who == "" || err != nil {
+			t.Fatalf("asked %d times: held by %q, error %v", i, who, err)
+		}
 	}
 }
 

@@ -59,6 +59,8 @@ func Hold(ifname string) (*Holder, error) {
 		if h.index, err = take(ifname, "/"+strconv.Itoa(i.Index)); err != nil {
 			return nil, errors.Join(err, h.Close())
 		}
+		// Who only asks whose it is would stay in its queue, until that is full.
+		h.serving.Go(func() { h.accept(h.index, func(c *net.UnixConn) { c.Close() }) })
 	}
 	return h, nil
 }
@@ -108,7 +110,7 @@ func holder(ifname string) (who string, ends bool, err error) {
 
 // HeldBy describes the process that holds an interface of the calling thread's network
 // namespace, "" if no one does. One that ends is waited for.
-func HeldBy(ifname string) string {
+func HeldBy(ifname string) (who string, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	key := ifname
@@ -118,14 +120,16 @@ func HeldBy(ifname string) string {
 	for range endPatience {
 		who, ends, err := holder(key)
 		switch {
+		case errors.Is(err, unix.ECONNREFUSED): // no one listens
+			return "", nil
 		case err != nil:
-			return ""
+			return "", fmt.Errorf("look who holds %s: %w", ifname, err)
 		case !ends:
-			return who
+			return who, nil
 		}
 		time.Sleep(endLook)
 	}
-	return "a process that doesn't come to its end"
+	return "a process that doesn't come to its end", nil
 }
 
 // ending reports whether a process was killed and is not gone yet: SIGKILL is
@@ -185,22 +189,28 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 // Quiesce ends all commands and takes no more. The interface stays held.
 func (h *Holder) Quiesce() error {
 	h.cancel()
-	// A deadline in the past ends Accept and leaves the name taken.
-	err := h.listener.SetDeadline(time.Unix(1, 0))
-	h.serving.Wait()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
+	var err error
+	for _, l := range h.listeners() {
+		// A deadline in the past ends Accept and leaves the name taken.
+		if e := l.SetDeadline(time.Unix(1, 0)); !errors.Is(e, net.ErrClosed) {
+			err = errors.Join(err, e)
+		}
 	}
+	h.serving.Wait()
 	return err
+}
+
+func (h *Holder) listeners() []*net.UnixListener {
+	if h.index == nil {
+		return []*net.UnixListener{h.listener}
+	}
+	return []*net.UnixListener{h.listener, h.index}
 }
 
 // Close lets go of the interface.
 func (h *Holder) Close() error {
 	err := h.Quiesce()
-	for _, l := range []*net.UnixListener{h.listener, h.index} {
-		if l == nil {
-			continue
-		}
+	for _, l := range h.listeners() {
 		if e := l.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
 			err = errors.Join(err, e)
 		}

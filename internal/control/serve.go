@@ -38,32 +38,34 @@ type Command func(ctx context.Context, w io.Writer) error
 
 // Serve begins to answer clients: those of root, and of the holder's own user.
 func (h *Holder) Serve(commands map[string]Command) {
-	h.serving.Add(1)
-	go func() {
-		defer h.serving.Done()
-		places := make(chan struct{}, maxClients)
-		for {
-			c, err := h.listener.AcceptUnix()
-			if h.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				if err == nil {
-					c.Close()
-				}
-				return
+	places := make(chan struct{}, maxClients)
+	begin := func(c *net.UnixConn) {
+		places <- struct{}{}
+		h.serving.Go(func() {
+			defer func() { <-places }()
+			defer c.Close()
+			h.answer(c, commands)
+		})
+	}
+	h.serving.Go(func() { h.accept(h.listener, begin) })
+}
+
+// accept has take close those who come to l, until the holder lets go.
+func (h *Holder) accept(l *net.UnixListener, take func(*net.UnixConn)) {
+	for {
+		c, err := l.AcceptUnix()
+		if h.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			if err == nil {
+				c.Close()
 			}
-			if err != nil { // no descriptors are left, say
-				time.Sleep(100 * time.Millisecond)
-				continue
-			}
-			places <- struct{}{}
-			h.serving.Add(1)
-			go func() {
-				defer h.serving.Done()
-				defer func() { <-places }()
-				defer c.Close()
-				h.answer(c, commands)
-			}()
+			return
 		}
-	}()
+		if err != nil { // no descriptors are left, say
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		take(c)
+	}
 }
 
 func (h *Holder) answer(c *net.UnixConn, commands map[string]Command) {
