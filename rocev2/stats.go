@@ -68,7 +68,7 @@ func (p *Port) Stats() Stats {
 			s.addTrouble("packets to some GIDs don't come: " + (*err).Error())
 		}
 		if list := d.Rivals(); len(list) > 0 {
-			s.addTrouble("packets to it may go to another interface, and be lost: when it was opened, these answered ARP: " +
+			s.addTrouble("packets to it may go to another interface, and be lost: when it was opened, these would answer ARP: " +
 				strings.Join(list, ", ") + " (set net.ipv4.conf.all.arp_ignore to 1)")
 		}
 	}

@@ -141,7 +141,8 @@ func (i *Interface) open() (err error) {
 	if err := i.resync(); err != nil {
 		return err
 	}
-	return i.findRivals()
+	i.findRivals()
+	return nil
 }
 
 // Name returns the interface's name when it was opened.

@@ -9,18 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rivals tells which other interfaces of the host answered ARP for addresses of this one
-// when it was opened, as "eth1 for 10.0.0.1". Linux takes an address for the host's, not
+// Rivals tells which other interfaces of the host would answer ARP for addresses of this
+// one, as it was when it was opened, as "eth1 for 10.0.0.1". Linux takes an address for the host's, not
 // for an interface's: of two in one network both answer for both, and peers send to the
 // one that they heard. (IPv6 has each answer for its own.)
 func (i *Interface) Rivals() []string { return i.rivals }
 
-// findRivals finds them, in the calling thread's network namespace.
-func (i *Interface) findRivals() error {
-	addrs, err := uninterrupted(func() ([]netlink.Addr, error) { return i.requests.AddrList(nil, unix.AF_INET) })
-	if err != nil {
-		return fmt.Errorf("list the host's addresses: %w", err)
-	}
+// findRivals finds them, in the calling thread's network namespace. They are good to know,
+// no more: what can't be listed has none.
+func (i *Interface) findRivals() {
+	addrs, _ := uninterrupted(func() ([]netlink.Addr, error) { return i.requests.AddrList(nil, unix.AF_INET) })
 	for _, own := range addrs {
 		for _, other := range addrs {
 			_, ours := i.netdev(other.LinkIndex)
@@ -32,14 +30,16 @@ func (i *Interface) findRivals() error {
 			}
 		}
 	}
-	return nil
 }
+
+// noARP are the flags of interfaces that take no part in ARP.
+const noARP = unix.IFF_LOOPBACK | unix.IFF_NOARP | unix.IFF_POINTOPOINT
 
 // isRival reports whether a link that has an address in a network of the interface
 // answers for the interface's: not the other end of it, which isn't beside it.
 func (i *Interface) isRival(l netlink.Link) bool {
 	a := l.Attrs()
-	return isUp(a.RawFlags) && !(l.Type() == "veth" && a.ParentIndex == i.index) && !ignoresARP(a.Name)
+	return isUp(a.RawFlags) && a.RawFlags&noARP == 0 && !(l.Type() == "veth" && a.ParentIndex == i.index) && !ignoresARP(a.Name)
 }
 
 // ignoresARP reports whether an interface answers ARP for no addresses but its own.

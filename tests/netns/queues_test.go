@@ -166,7 +166,7 @@ func TestTwoDevicesInOneNetwork(t *testing.T) {
 	for _, e := range []*nettest.End{p.Ends[1], second} {
 		d := open(t, e)
 		other := map[string]string{p.Ends[1].Name: second.Name, second.Name: p.Ends[1].Name}[e.Name]
-		if got, want := d.Stats().Trouble, fmt.Sprintf("these answered ARP: %s for %v ", other, e.V4); !strings.Contains(got, want) {
+		if got, want := d.Stats().Trouble, fmt.Sprintf("these would answer ARP: %s for %v ", other, e.V4); !strings.Contains(got, want) {
 			t.Errorf("trouble of %s: %q, want %q", e.Name, got, want)
 		}
 		if err := d.Close(); err != nil {
