@@ -120,8 +120,8 @@ func invalid(what inputKind, err error) error {
 // waiting reports whether the consumer has to decide.
 func (s State) waiting() bool { return s == ReqRcvd || s == MRAReqSent || s == SidrReqRcvd }
 
-// halfOpen reports whether the peer has to answer this side's REP.
-func (s State) halfOpen() bool { return s == RepSent || s == RepMRA }
+// halfOpen reports whether nothing shows that the peer has got this side's REP. An MRA does.
+func (s State) halfOpen() bool { return s == RepSent }
 
 func (c *Conn) enter(next State, now clock.Time) {
 	if c.listener != nil && c.state.waiting() && !next.waiting() {

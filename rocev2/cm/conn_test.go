@@ -176,6 +176,9 @@ func TestMRA(t *testing.T) {
 	p.pass(60 * time.Second)
 	p.state(a, MRARepSent)
 	p.state(b, RepMRA)
+	if n := p.b.halfOpen.Len(); n != 0 { // its peer was heard
+		t.Errorf("%d half open", n)
+	}
 	p.ok(a.Ready(nil, p.now))
 	p.event(p.a, EventEstablished)
 	p.event(p.b, EventEstablished)

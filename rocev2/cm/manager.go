@@ -21,7 +21,7 @@ type Config struct {
 	Random   func() uint32     // of communication and transaction ids; nil: a random source
 	MaxConns int               // that there are at once, those that end included; 0: 65536
 	MaxKept  int               // besides, refusals and answers of SIDR that can be repeated; the oldest gives way to one more; 0: 4096
-	MaxOpen  int               // of those, accepted ones whose peers have said nothing since; the oldest gives way to one more; 0: 4096
+	MaxOpen  int               // of those, accepted ones whose peers have said nothing since; the oldest gives way to one more; a listener's Backlog, if that is more; 0: 4096
 	MaxOut   int               // datagrams that wait to be sent; what comes on top is lost, as it may be on its way; 0: 4096
 }
 
@@ -61,7 +61,7 @@ type Counters struct {
 	Refused    uint64 // requests refused without asking the consumer
 	Repeated   uint64 // messages sent again
 	Unsent     uint64 // messages lost as MaxOut of them waited
-	GivenUp    uint64 // accepted requests that gave way, as MaxOpen of them waited for their peers
+	GivenUp    uint64 // accepted requests that gave way, as too many of them waited for their peers
 }
 
 // Manager is the communication manager of a port. It is not safe for use by several goroutines.
@@ -136,7 +136,7 @@ const (
 
 // ListenOptions are how a service is offered. The zero value works.
 type ListenOptions struct {
-	Backlog     int     // requests that may wait for the consumer; more are refused with REJ 3, those of SIDR are lost; 0: DefaultBacklog
+	Backlog     int     // requests that may wait for the consumer; more are refused with REJ 3, those of SIDR are lost; as many may be accepted and not heard of since, see Config.MaxOpen; 0: DefaultBacklog
 	MinRNRRetry uint8   // the least RNR retry count that a peer may ask for, 0 to 7; less is refused with REJ 29
 	PKey        ib.PKey // the partition in which the service is offered, an entry of Config.PKeys; 0: in all of them
 }
@@ -275,10 +275,10 @@ func (m *Manager) keep(c *Conn, now clock.Time) {
 }
 
 // holdOpen has c, which was accepted, wait for its peer, and gives up the oldest of too many such: requests that were forged
-// are never answered, and each has a QP of the consumer's.
+// are never answered, and each has a QP of the consumer's. A listener has as many as it lets wait at once: they may all be real.
 func (m *Manager) holdOpen(c *Conn, now clock.Time) {
 	c.open = m.halfOpen.PushBack(c)
-	if m.halfOpen.Len() > m.cfg.MaxOpen {
+	if m.halfOpen.Len() > max(m.cfg.MaxOpen, c.listener.o.Backlog) {
 		old := m.halfOpen.Front().Value.(*Conn)
 		m.Counters.GivenUp++
 		old.event(Event{Type: EventUnreachable, Reason: RejTimeout})

@@ -316,7 +316,14 @@ func TestKeptTakeNoPlace(t *testing.T) {
 // there are more than may be, and the peer is told. The others are connected.
 func TestHalfOpenGiveWay(t *testing.T) {
 	conform.Row(t, "5.10/rej-4")
-	p := newPairOf(t, Config{}, Config{MaxOpen: 3}, ListenOptions{})
+	for _, c := range []struct{ maxOpen, backlog int }{{3, 1}, {1, 3}} {
+		halfOpenGiveWay(newPairOf(t, Config{}, Config{MaxOpen: c.maxOpen}, ListenOptions{Backlog: c.backlog}))
+	}
+}
+
+// halfOpenGiveWay has b accept five requests, of which three may be half open.
+func halfOpenGiveWay(p *pair) {
+	t := p.t
 	var asked, accepted []*Conn
 	for i := range 5 {
 		r, answer := request(), reply()

@@ -268,7 +268,7 @@ func FuzzReceive(f *testing.F) {
 		f.Add(append([]byte{0x60}, m...))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		p := newPairOf(t, Config{}, Config{MaxConns: 8, MaxKept: 3, MaxOpen: 2}, ListenOptions{})
+		p := newPairOf(t, Config{}, Config{MaxConns: 8, MaxKept: 3, MaxOpen: 2}, ListenOptions{Backlog: 2})
 		p.a.cfg.Random, p.b.cfg.Random = count(1), count(1)
 		hostile(p, in)
 		if n := p.b.Conns(); n > 8+3 {

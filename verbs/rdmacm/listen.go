@@ -15,7 +15,7 @@ import (
 
 // ListenOptions are how requests are taken. The zero value works.
 type ListenOptions struct {
-	Backlog     int     // requests that wait for Accept; more are rejected with "no resources", those of datagrams lost; up to 65536; 0: 128
+	Backlog     int     // requests that wait for Accept; more are rejected with "no resources", those of datagrams lost; accepted ones that wait for their peers may be as many, or 4096 if that is more, the oldest gives way; up to 65536; 0: 128
 	MinRNRRetry uint8   // the least RNRRetry that a peer may ask for, 0 to 7; less is rejected with reason 29
 	PKey        ib.PKey // the partition that requests are taken of, an entry of PortAttr.PKeyTable; 0: all of them
 }
