@@ -50,8 +50,8 @@ func capturePackets(c *cobra.Command, ifname, file string) (err error) {
 		w = f
 	}
 	n, err := io.Copy(w, r)
-	if c.Context().Err() != nil {
-		err = nil // it was to be ended
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("the end of the capture is missing: %w", err)
 	}
 	if file != "-" {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %d bytes in %s\n", ifname, n, file)

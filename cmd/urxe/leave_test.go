@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,26 +82,48 @@ func TestKill(t *testing.T) {
 // Whose peer is killed in the middle doesn't wait for it for ever, and says why, whichever side it is.
 func TestPeerIsKilled(t *testing.T) {
 	nettest.Require(t)
-	for _, args := range []string{"pingpong rc -e -n 1000000000", "pingpong uc -n 1000000000", "perf send lat -D 1h", "perf write lat -D 1h", "perf send bw -e -D 1h"} {
+	// perf says how it went with the small messages when it is about to take a minute and more for the large ones.
+	const endless = " -n 50000 -s 8,4194304"
+	for args, shows := range map[string][2]string{
+		"pingpong rc -e -n 1000000000":   {"remote address", "remote address"},
+		"pingpong uc -n 1000000000":      {"remote address", "remote address"},
+		"perf send lat" + endless:        {"waiting", "median"},
+		"perf write lat" + endless:       {"waiting", "median"},
+		"perf send bw -e -t 4" + endless: {"waiting", "messages/s"},
+	} {
 		for killed, name := range []string{"server", "client"} {
 			t.Run(args+", "+name, func(t *testing.T) {
-				t.Parallel()
-				p := nettest.New(t, nettest.Config{})
-				sides := [2]*child{startIn(t, p.Ends[0], strings.Fields(args)...)}
-				for sides[1] == nil {
-					c := startIn(t, p.Ends[1], append(strings.Fields(args), p.Ends[0].V4.String())...)
-					if !c.endsWithin(2 * time.Second) { // else the server didn't listen yet
-						sides[1] = c
-					}
-				}
+				sides := startPair(t, strings.Fields(args), shows)
+				time.Sleep(2 * time.Second) // well into it
 				_ = sides[killed].Process.Kill()
 				left := sides[1-killed]
-				if !left.endsWithin(time.Minute) || left.err == nil || !peerGone.MatchString(left.out.String()) {
+				if !left.endsWithin(time.Minute) {
+					t.Fatalf("the other doesn't end, and says\n%s", left.out.String())
+				}
+				if left.err == nil || !peerGone.MatchString(left.out.String()) {
 					t.Errorf("the other ends by %v, and says\n%s", left.err, left.out.String())
 				}
 			})
 		}
 	}
+}
+
+// startPair starts a server and a client of it, and waits until both say what shows that they are at it.
+func startPair(t *testing.T, args []string, shows [2]string) [2]*child {
+	t.Helper()
+	p := nettest.New(t, nettest.Config{})
+	toServer := append(slices.Clip(args), p.Ends[0].V4.String())
+	server, client := startIn(t, p.Ends[0], args...), startIn(t, p.Ends[1], toServer...)
+	for late := time.Now().Add(time.Minute); !server.says(shows[0]) || !client.says(shows[1]); {
+		ended := client.endsWithin(20 * time.Millisecond)
+		if time.Now().After(late) || ended && !client.says("couldn't connect") {
+			t.Fatalf("they don't get at it; server:\n%s\nclient:\n%s", server.out.String(), client.out.String())
+		}
+		if ended { // the server didn't listen yet
+			client = startIn(t, p.Ends[1], toServer...)
+		}
+	}
+	return [2]*child{server, client}
 }
 
 // peerGone is what is said of a peer that was killed.
@@ -127,6 +150,8 @@ func startIn(t *testing.T, e *nettest.End, args ...string) *child {
 	t.Cleanup(func() { _ = c.Process.Kill(); <-c.ended })
 	return c
 }
+
+func (c *child) says(what string) bool { return strings.Contains(c.out.String(), what) }
 
 func (c *child) endsWithin(d time.Duration) bool {
 	select {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/urxe/urxe/cmd/urxe/internal/rig"
 	"github.com/urxe/urxe/ib"
+	"github.com/urxe/urxe/internal/control"
 	"github.com/urxe/urxe/internal/nettest"
 	"github.com/urxe/urxe/rocev2"
 	"github.com/urxe/urxe/tests/owner"
@@ -346,6 +348,29 @@ func TestCaptureInterrupted(t *testing.T) {
 		if time.Now().After(late) {
 			t.Fatalf("no traffic: %v", err)
 		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// A capture whose holder doesn't come to the end of it says that the end is missing.
+func TestCaptureWithoutEnd(t *testing.T) {
+	nettest.Require(t)
+	e := nettest.New(t, nettest.Config{}).Ends[0]
+	ctx, interrupt := context.WithCancel(t.Context())
+	var h *control.Holder
+	if err := e.NS.Do(func() (err error) { h, err = control.Hold(e.Name); return err }); err != nil {
+		t.Fatal(err)
+	}
+	silent := make(chan struct{})
+	defer h.Close()
+	defer close(silent)
+	h.Serve(map[string]control.Command{"capture": func(context.Context, io.Writer) error { interrupt(); <-silent; return nil }})
+	root := newRoot()
+	root.SetArgs([]string{"capture", e.Name, "-w", filepath.Join(t.TempDir(), "c.pcapng")})
+	root.SetErr(io.Discard)
+	err := e.NS.Do(func() error { return root.ExecuteContext(ctx) })
+	if err == nil || !strings.Contains(err.Error(), "the end of the capture is missing") {
+		t.Error(err)
 	}
 }
 

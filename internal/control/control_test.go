@@ -234,9 +234,13 @@ func TestEnd(t *testing.T) {
 				return err
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
-		_, err := io.WriteString(w, "the last piece\n")
-		return err
+		for range 6 { // each soon enough, all together not
+			time.Sleep(lastWords / 4)
+			if _, err := io.WriteString(w, "a late piece\n"); err != nil {
+				return err
+			}
+		}
+		return nil
 	}})
 	a, err := Call(name(8), "stream")
 	if err != nil {
@@ -249,8 +253,8 @@ func TestEnd(t *testing.T) {
 	if err := a.End(); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := io.ReadAll(a); err != nil || !strings.HasSuffix(string(b), "a piece\nthe last piece\n") {
-		t.Errorf("%v; the stream ends with %q", err, b[max(0, len(b)-40):])
+	if b, err := io.ReadAll(a); err != nil || !strings.HasSuffix(string(b), "a piece\n"+strings.Repeat("a late piece\n", 6)) {
+		t.Errorf("%v; the stream ends with %q", err, b[max(0, len(b)-100):])
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/urxe/urxe/internal/clock"
@@ -27,8 +28,8 @@ const (
 	// patience is how long a client may take to send its request, and to take
 	// in any piece of the answer.
 	patience = 5 * time.Second
-	// lastWords is how long it may take for the rest when the holder lets go, or
-	// the client has had enough.
+	// lastWords is how long it may take for the rest when the holder lets go, and
+	// for each piece of it when the client has had enough.
 	lastWords = 500 * time.Millisecond
 )
 
@@ -130,20 +131,33 @@ func (w *patientWriter) Write(b []byte) (int, error) {
 
 // Answer is the output of a command, up to io.EOF.
 type Answer struct {
-	r *bufio.Reader
-	c *net.UnixConn
+	r      *bufio.Reader
+	c      *net.UnixConn
+	ending atomic.Bool
 }
 
 // Read implements io.Reader.
-func (a *Answer) Read(b []byte) (int, error) { return a.r.Read(b) }
+func (a *Answer) Read(b []byte) (int, error) {
+	if a.ending.Load() {
+		if err := a.hurry(); err != nil {
+			return 0, err
+		}
+	}
+	return a.r.Read(b)
+}
+
+// hurry gives the holder so much time for the next piece.
+func (a *Answer) hurry() error { return a.c.SetReadDeadline(clock.Wall().Add(lastWords)) }
 
 // Close makes an end, wherever the command is.
 func (a *Answer) Close() error { return a.c.Close() }
 
 // End tells the command to come to its end. What it still has to say can be
-// read, for a short while: a stream is whole then, if its reader takes it.
+// read: a stream is whole then. Read fails with os.ErrDeadlineExceeded when
+// nothing comes for a short while.
 func (a *Answer) End() error {
-	return errors.Join(a.c.CloseWrite(), a.c.SetReadDeadline(clock.Wall().Add(lastWords)))
+	a.ending.Store(true)
+	return errors.Join(a.c.CloseWrite(), a.hurry())
 }
 
 // Call asks the holder of an interface, in the calling thread's network
@@ -156,7 +170,7 @@ func Call(ifname, command string) (*Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no urxe process holds %s (%w): %w", ifname, os.ErrNotExist, err)
 	}
-	a := &Answer{bufio.NewReader(c), c}
+	a := &Answer{r: bufio.NewReader(c), c: c}
 	if err := a.begin(command); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("ask the holder of %s for %s: %w", ifname, command, err)

@@ -82,6 +82,13 @@ func (b bond) sent(t *testing.T, slave string) int {
 	return n
 }
 
+// urxeEnded is a file of the guest that is there when the urxe of pingpongWith has ended;
+// urxeRuns is the shell's check of it, for who waits for its traffic.
+const (
+	urxeEnded = "/tmp/urxe-ended"
+	urxeRuns  = `[ ! -e ` + urxeEnded + ` ] || { echo "urxe has ended, there is no more traffic to wait for" >&2; exit 1; }`
+)
+
 // failOver takes the active slave down, n times, once traffic is under way on it, waits for
 // the other one to take over and gives the first back. It does so by one script, as traffic
 // doesn't wait.
@@ -90,7 +97,7 @@ func (b bond) failOver(t *testing.T, n int) {
 	b.Run(t, "sh", "-ec", `cd /sys/class/net
 		active() { read -r slave <bond0/bonding/active_slave; }
 		rx() { read -r rx <$slave/statistics/rx_packets; }
-		traffic() { rx; want=$((rx + 200)); while [ $rx -lt $want ]; do usleep 10000; rx; done; }
+		traffic() { rx; want=$((rx + 200)); while [ $rx -lt $want ]; do `+urxeRuns+`; usleep 10000; rx; done; }
 		n=`+fmt.Sprint(n)+`
 		while [ $n -gt 0 ]; do
 			active; was=$slave; traffic
@@ -106,7 +113,7 @@ func (b bond) inTraffic(t *testing.T, commands ...string) {
 	t.Helper()
 	b.Run(t, "sh", "-ec", `more() {
 			read -r rx </sys/class/net/bond0/statistics/rx_packets; want=$((rx + 200))
-			while [ $rx -lt $want ]; do usleep 10000; read -r rx </sys/class/net/bond0/statistics/rx_packets; done
+			while [ $rx -lt $want ]; do `+urxeRuns+`; usleep 10000; read -r rx </sys/class/net/bond0/statistics/rx_packets; done
 		}
 		more; `+strings.Join(commands, "; more; "))
 }
@@ -123,7 +130,8 @@ func (b bond) pingpongWith(t *testing.T, p pingpong, iface string, peer *guest.G
 	t.Helper()
 	s := peer.Background(t, append([]string{p.program()}, p.args(device)...)...)
 	peer.WaitListen(t, pingpongPort)
-	args := slices.Concat([]string{b.urxe, "pingpong", p.service}, p.args(iface), strings.Fields(p.flags), []string{peer.IP4})
+	b.Run(t, "rm", "-f", urxeEnded)
+	args := slices.Concat([]string{"sh", "-c", `"$@"; status=$?; : >` + urxeEnded + `; exit $status`, "sh", b.urxe, "pingpong", p.service}, p.args(iface), strings.Fields(p.flags), []string{peer.IP4})
 	c := b.Background(t, args...)
 	meanwhile()
 	ended := func(c *guest.Cmd) func(context.Context) end {

@@ -21,13 +21,13 @@ func Ping(ctx context.Context, s *rig.Side, to rig.Address, j Job) (Latency, err
 		}
 		now := clock.Now()
 		t.add(now.Sub(last))
-		if j.Duration > 0 && now.Sub(start) >= j.Duration {
-			break
-		}
 		if last = now; j.Progress != nil && now.Sub(told) >= progressEvery {
 			j.Progress(Bandwidth{Messages: t.n, Elapsed: now.Sub(start)})
 			told = now
 			last = clock.Now() // telling is no part of a trip
+		}
+		if j.Duration > 0 && now.Sub(start) >= j.Duration {
+			break
 		}
 	}
 	return t.latency(), nil

@@ -172,11 +172,10 @@ func TestInterruptedServerOfATest(t *testing.T) {
 	server := make(chan error, 1)
 	os := o
 	go func() { server <- Run(ctx, a, os) }()
-	time.Sleep(20 * time.Millisecond)
 	why := errors.New("enough")
-	time.AfterFunc(200*time.Millisecond, func() { cancel(why) })
 	o.Host = "127.0.0.1"
-	if err := Run(t.Context(), b, o); err == nil || !strings.Contains(err.Error(), "went away") {
+	o.Progress = func(int, bench.Bandwidth) { cancel(why) }
+	if err := runWhenItListens(t.Context(), b, o); err == nil || !strings.Contains(err.Error(), "went away") {
 		t.Errorf("client: %v", err)
 	}
 	if err := <-server; !errors.Is(err, why) {
