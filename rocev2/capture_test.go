@@ -65,8 +65,21 @@ func TestLongFrameInCapture(t *testing.T) {
 	const long = 2 * 3840
 	r := newRecorder()
 	r.Received(&wire.Frame{Frag: [2][]byte{bytes.Repeat([]byte{1}, long/2), bytes.Repeat([]byte{2}, long/2)}}, wire.DropTruncated)
-	var out bytes.Buffer
-	c, err := capture.NewWriter(&out)
+	out := drain(t, r)
+	in, err := capture.NewReader(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := in.Next(); err != nil || p.Length != long || len(p.Data) >= long || len(p.Data) < wire.MaxPacketLen {
+		t.Errorf("%d bytes of %d, %v", len(p.Data), p.Length, err)
+	}
+}
+
+// drain returns the capture of what a recorder has.
+func drain(t *testing.T, r *recorder) *bytes.Buffer {
+	t.Helper()
+	out := new(bytes.Buffer)
+	c, err := capture.NewWriter(out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,13 +89,7 @@ func TestLongFrameInCapture(t *testing.T) {
 	if err := r.rest(c, 0); err != nil {
 		t.Fatal(err)
 	}
-	in, err := capture.NewReader(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p, err := in.Next(); err != nil || p.Length != long || len(p.Data) >= long || len(p.Data) < wire.MaxPacketLen {
-		t.Errorf("%d bytes of %d, %v", len(p.Data), p.Length, err)
-	}
+	return out
 }
 
 // blockedWriter takes nothing until it is released.
@@ -103,17 +110,7 @@ func TestSlowCaptureDropsAndCounts(t *testing.T) {
 	for range 5 {
 		r.Received(f, wire.DropICRC)
 	}
-	var out bytes.Buffer
-	c, err := capture.NewWriter(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.AddInterface("x"); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.rest(c, 0); err != nil {
-		t.Fatal(err)
-	}
+	drain(t, r)
 	r.Received(f, wire.Accepted)
 	rec := <-r.full
 	if rec.missed != 5 || rec.n1 != 60 || rec.n2 != 20 {

@@ -39,8 +39,11 @@ const noARP = unix.IFF_LOOPBACK | unix.IFF_NOARP | unix.IFF_POINTOPOINT
 // answers for the interface's: not the other end of it, which isn't beside it.
 func (i *Interface) isRival(l netlink.Link) bool {
 	a := l.Attrs()
-	return isUp(a.RawFlags) && a.RawFlags&noARP == 0 && !(l.Type() == "veth" && a.ParentIndex == i.index) && !ignoresARP(a.Name)
+	return answersARP(a.RawFlags) && !(l.Type() == "veth" && a.ParentIndex == i.index) && !ignoresARP(a.Name)
 }
+
+// answersARP reports whether a link with these flags is up and takes part in ARP.
+func answersARP(flags uint32) bool { return isUp(flags) && flags&noARP == 0 }
 
 // ignoresARP reports whether an interface answers ARP for no addresses but its own.
 func ignoresARP(ifname string) bool {
